@@ -1,0 +1,413 @@
+"""Merges the questions of concurrent callers into few calls.
+
+Where a question goes, all in one event loop step and without a task of its own:
+
+    lobby    no place among `max_pending_keys` yet (overload="wait")
+    queue    short questions, in the batches in which they will travel; long ones, in turns
+    flight   in a batch that was sent
+
+A batch is sent when a channel has a free slot. If nothing is out and nothing waits, that is at once; otherwise what
+comes up in the same turn of the loop gathers first, and while every slot is taken, until one is free. Nothing ever
+joins a batch that was sent, so an answer is never older than its question.
+
+Short questions and long ones do not share batches: a short one would wait for a long batch to be served. Long ones
+take turns, and the transport keeps a channel free of their batches if it has more than one.
+
+Invariant: a future handed out here ends by an answer, an error, its deadline, or its caller's cancellation; none of
+these concerns any other future.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import anyio
+
+from .batch import Batch, Question
+from .deadlines import Deadlines
+from .errors import (
+    ClosedError,
+    ConnectError,
+    InvalidKeyError,
+    LocalProtocolError,
+    OverloadedError,
+    RequestTimeout,
+    WrongLoopError,
+    fresh,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .config import EngineConfig
+    from .errors import AioMooncakeError
+    from .reply import Reply
+    from .stats import Counters
+    from .transport.base import Channel, Transport
+    from .wire.messages import Key
+
+__all__ = ["Coalescer"]
+
+# Keys up to which a question counts as short. Long ones get turns of this many keys when several compete.
+_SHORT = 256
+# Futures that ended in the queue, before it is worth looking for them.
+_FEW = 64
+# Seconds that a close waits for answers where the config sets no limit.
+_DRAIN_LIMIT = 5.0
+
+_Waiting: TypeAlias = "tuple[Key, asyncio.Future[bool]] | Question"
+
+
+class Coalescer:
+    """The queue between callers and a transport. Belongs to one event loop; every method must be called on it."""
+
+    def __init__(self, transport: Transport, config: EngineConfig, counters: Counters) -> None:
+        """Use `transport`, which must be bound to nobody else, on the running loop."""
+        self._loop = asyncio.get_running_loop()
+        self._transport = transport
+        self._counters = counters
+        self._max_batch = config.max_batch_keys
+        self._max_pending = config.max_pending_keys
+        self._refuse = config.overload == "raise"
+        self._linger = config.linger
+        self._dedup = config.dedup
+        self._drain_limit = _DRAIN_LIMIT if config.timeout is None else config.timeout
+
+        self._filling = Batch()
+        self._full: deque[Batch] = deque()
+        self._long: deque[Question] = deque()
+        self._lobby: deque[_Waiting] = deque()
+        self._flight: set[Batch] = set()
+        self.pending_keys = 0  # in the queue, not in the lobby
+        self._ended_early = 0  # futures that may still stand in the queue though nobody waits
+        self._long_turn = False
+        # A batch that served several callers is likely followed by as many questions: gather those.
+        self._expect_company = False
+        self._no_room = False  # short questions wait and every slot is taken
+        self._flush: asyncio.Handle | None = None
+        self._lingers = False
+        self._deadlines = Deadlines(self._loop, self._expire)
+        self._closed = False
+        self._drained: asyncio.Future[None] | None = None
+        transport.bind(on_room=self._room, on_unavailable=self._fail_queued)
+
+    # ---- asking -----------------------------------------------------------------------------------------------
+
+    def ask_one(self, key: Key, timeout: float | None) -> asyncio.Future[bool]:
+        """Ask one key. The question is on its way, or in the queue, when this returns.
+
+        If the caller stops waiting before the future is done, it must cancel the future and call `forget`.
+
+        Raises:
+            WrongLoopError, ClosedError, OverloadedError: nothing was asked.
+        """
+        self._check_usable()
+        future: asyncio.Future[bool] = self._loop.create_future()
+        if self._idle() and (channel := self._channel(bulk=False)) is not None:
+            batch = Batch()
+            batch.add_lone(key, future)
+            self._send(channel, batch)
+        elif self.pending_keys < self._max_pending and not self._lobby:
+            self._enqueue_one(key, future)
+            self._schedule()
+        else:
+            self._wait_outside((key, future), 1)
+        if timeout is not None:
+            self._deadlines.add(future, timeout)
+        return future
+
+    def ask(self, keys: Sequence[Key], timeout: float | None) -> asyncio.Future[Reply]:
+        """Ask several keys at once, at least one; `keys` must not change afterwards. Otherwise as `ask_one`."""
+        self._check_usable()
+        future: asyncio.Future[Reply] = self._loop.create_future()
+        question = Question(keys, future)
+        if self._fits(len(keys)) and not self._lobby:
+            idle = self._idle()
+            self._enqueue(question)
+            if idle:
+                self._pump()
+            else:
+                self._schedule()
+        else:
+            self._wait_outside(question, len(keys))
+        if timeout is not None:
+            self._deadlines.add(future, timeout)
+        return future
+
+    def forget(self) -> None:
+        """Somebody stopped waiting: a future of ours was cancelled."""
+        self._counters.cancelled += 1
+        self._note_ended(1)
+
+    @property
+    def lobby_size(self) -> int:
+        """Questions that wait for a place in the queue."""
+        return len(self._lobby)
+
+    @property
+    def calls_in_flight(self) -> int:
+        """Calls that were sent and not answered yet."""
+        return len(self._flight)
+
+    def _check_usable(self) -> None:
+        try:
+            here = asyncio.get_running_loop()
+        except RuntimeError as error:
+            raise WrongLoopError("this engine must be used on its event loop, and here none is running") from error
+        if here is not self._loop:
+            raise WrongLoopError("this engine belongs to another event loop; connect one for each loop")
+        if self._closed:
+            raise ClosedError("this engine is closed")
+
+    def _idle(self) -> bool:
+        return not (self._flight or self.pending_keys or self._expect_company or self._linger)
+
+    def _fits(self, count: int) -> bool:
+        return self.pending_keys + count <= self._max_pending or not self.pending_keys
+
+    def _wait_outside(self, waiting: _Waiting, count: int) -> None:
+        if self._refuse:
+            self._counters.refused += 1
+            raise OverloadedError(
+                f"{self.pending_keys} keys wait to be sent and {count} more would exceed max_pending_keys="
+                f"{self._max_pending}; ask less, raise the limit, or choose overload='wait'"
+            )
+        self._lobby.append(waiting)
+
+    # ---- the queue --------------------------------------------------------------------------------------------
+
+    def _enqueue_one(self, key: Key, future: asyncio.Future[bool]) -> None:
+        batch = self._filling
+        batch.add_lone(key, future)
+        self.pending_keys += 1
+        if batch.size >= self._max_batch:
+            self._close_filling()
+
+    def _enqueue(self, question: Question) -> None:
+        self.pending_keys += len(question.keys)
+        if len(question.keys) > _SHORT:
+            self._long.append(question)
+            return
+        while question.left:
+            batch = self._filling
+            batch.add_part(question, min(question.left, self._max_batch - batch.size))
+            if batch.size >= self._max_batch:
+                self._close_filling()
+
+    def _close_filling(self) -> None:
+        self._full.append(self._filling)
+        self._filling = Batch()
+
+    def _let_in(self) -> None:
+        """Move from the lobby to the queue what fits by now, in order."""
+        lobby = self._lobby
+        while lobby:
+            waiting = lobby[0]
+            if isinstance(waiting, Question):
+                if not waiting.future.done():
+                    if not self._fits(len(waiting.keys)):
+                        return
+                    self._enqueue(waiting)
+            elif not waiting[1].done():
+                if not self._fits(1):
+                    return
+                self._enqueue_one(*waiting)
+            lobby.popleft()
+
+    def _take_short(self) -> Batch:
+        if self._full:
+            batch = self._full.popleft()
+        else:
+            batch, self._filling = self._filling, Batch()
+        self.pending_keys -= batch.size
+        return batch
+
+    def _take_long(self) -> Batch:
+        batch = Batch()
+        waiting = self._long
+        while waiting and (room := self._max_batch - batch.size):
+            question = waiting.popleft()
+            if question.future.done():
+                self.pending_keys -= question.left
+                continue
+            count = min(room, question.left, _SHORT if waiting else room)
+            batch.add_part(question, count)
+            self.pending_keys -= count
+            if question.left:
+                waiting.append(question)
+        return batch
+
+    def _note_ended(self, count: int) -> None:
+        """Callers stopped waiting. Once they may be half of the queue, clear it of them: it must not grow by them."""
+        self._ended_early += count
+        if self._ended_early >= _FEW + self.pending_keys // 2:
+            self._sweep()
+
+    def _sweep(self) -> None:
+        self._ended_early = 0
+        batches = [*self._full, self._filling]
+        for batch in batches:
+            batch.drop_done()
+        self._full = deque(batch for batch in batches[:-1] if batch.size)
+        self._long = deque(question for question in self._long if not question.future.done())
+        self._lobby = deque(waiting for waiting in self._lobby if not _future(waiting).done())
+        self.pending_keys = sum(batch.size for batch in batches) + sum(question.left for question in self._long)
+        self._let_in()
+
+    # ---- sending ----------------------------------------------------------------------------------------------
+
+    def _schedule(self) -> None:
+        """See to it that the queue is looked at: at the end of this turn of the loop, or after the linger."""
+        if self._flush is None:
+            if not self._no_room:
+                self._lingers = self._linger > 0
+                if self._lingers:
+                    self._flush = self._loop.call_later(self._linger, self._flush_now)
+                else:
+                    self._flush = self._loop.call_soon(self._flush_now)
+        elif self._lingers and self._full:
+            self._flush.cancel()
+            self._lingers = False
+            self._flush = self._loop.call_soon(self._flush_now)
+
+    def _flush_now(self) -> None:
+        self._flush = None
+        self._expect_company = False
+        self._pump()
+
+    def _room(self) -> None:
+        self._no_room = False
+        self._pump()
+
+    def _channel(self, *, bulk: bool) -> Channel | None:
+        try:
+            return self._transport.channel(bulk=bulk)
+        except ConnectError as error:
+            self._fail_queued(error)
+            raise
+
+    def _pump(self) -> None:
+        """Send while there is something to send and a slot for it."""
+        try:
+            while self.pending_keys:
+                short = bool(self._full or self._filling.size)
+                channel: Channel | None = None
+                if self._long and (self._long_turn or not short):
+                    channel = self._channel(bulk=True)
+                if channel is not None:
+                    batch = self._take_long()
+                    self._long_turn = False
+                elif short and (channel := self._channel(bulk=False)) is not None:
+                    batch = self._take_short()
+                    self._long_turn = True
+                else:
+                    self._no_room = short
+                    break
+                self._send(channel, batch)
+                if self._lobby:
+                    self._let_in()
+        except ConnectError:
+            pass  # who waited has been told
+        if self._drained is not None:
+            self._check_drained()
+
+    def _send(self, channel: Channel, batch: Batch) -> None:
+        if self._ended_early:
+            batch.drop_done()
+        while batch.size:
+            batch.seal(dedup=self._dedup, on_done=self._landed)
+            try:
+                channel.send(batch)
+            except InvalidKeyError:
+                batch.drop_invalid()
+            except LocalProtocolError as error:
+                self._send_halves(batch, error)
+                return
+            else:
+                self._flight.add(batch)
+                counters = self._counters
+                counters.calls += 1
+                counters.keys_sent += len(batch.keys)
+                counters.keys_merged += batch.size - len(batch.keys)
+                return
+
+    def _send_halves(self, batch: Batch, error: LocalProtocolError) -> None:
+        """A batch is too large for one frame: put its halves in front of the queue, or fail its only key."""
+        halves = batch.halves()
+        if halves is None:
+            batch.fail_waiters(error)
+            return
+        self._full.extendleft(reversed(halves))
+        self.pending_keys += batch.size
+
+    def _landed(self, batch: Batch) -> None:
+        """A call was answered or failed, and its callers have been told."""
+        self._flight.discard(batch)
+        self._expect_company = batch.waiters > 1
+        self._no_room = False
+        if self.pending_keys:
+            self._pump()
+        elif self._drained is not None:
+            self._check_drained()
+
+    # ---- endings ----------------------------------------------------------------------------------------------
+
+    def _expire(self, futures: list[asyncio.Future[Any]]) -> None:
+        sent = {id(future) for batch in self._flight for future in batch.futures()}
+        connected = self._transport.open_channels > 0
+        where = f"{self.pending_keys} keys queued, {len(self._flight)} calls out to {self._transport.master.address}"
+        for future in futures:
+            phase = "awaiting reply" if id(future) in sent else "queued" if connected else "connecting"
+            future.set_exception(RequestTimeout(f"no answer before the deadline ({phase}; {where})", phase=phase))
+        self._counters.timeouts += len(futures)
+        self._note_ended(len(futures))
+
+    def _fail_queued(self, error: AioMooncakeError) -> None:
+        """Nothing of what waits can be sent."""
+        batches, questions, lobby = [*self._full, self._filling], self._long, self._lobby
+        # First forget them: whoever is told may ask again at once.
+        self._full, self._filling, self._long, self._lobby = deque(), Batch(), deque(), deque()
+        self.pending_keys = 0
+        self._no_room = False
+        for batch in batches:
+            batch.fail_waiters(error)
+        for question in questions:
+            question.fail(error)
+        for waiting in lobby:
+            future = _future(waiting)
+            if not future.done():
+                future.set_exception(fresh(error))
+
+    async def aclose(self) -> None:
+        """Take no more questions, let those that are here be answered, and fail what is left at the limit.
+
+        The limit is the config's timeout. If this is cancelled, what is left fails at once.
+        """
+        self._closed = True
+        try:
+            self._sweep()
+            if self._flight or self.pending_keys:
+                self._drained = self._loop.create_future()
+                with anyio.move_on_after(self._drain_limit):
+                    await self._drained
+        finally:
+            self.abort()
+
+    def abort(self) -> None:
+        """Take no more questions and fail those that wait. Those in flight are the transport's to fail."""
+        self._closed = True
+        self._deadlines.close()
+        if self._flush is not None:
+            self._flush.cancel()
+            self._flush = None
+        self._fail_queued(ClosedError("the engine was closed before the question was sent"))
+
+    def _check_drained(self) -> None:
+        if self._drained is not None and not (self._drained.done() or self._flight or self.pending_keys or self._lobby):
+            self._drained.set_result(None)
+
+
+def _future(waiting: _Waiting) -> asyncio.Future[Any]:
+    return waiting.future if isinstance(waiting, Question) else waiting[1]

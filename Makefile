@@ -36,7 +36,7 @@ check: setup
 	@$(BIN)/mypy
 
 bench: setup
-	@$(BIN)/python benchmarks/run.py
+	@$(BIN)/python -m benchmarks
 
 clean:
 	rm -rf .venv .cache .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist htmlcov

@@ -52,8 +52,10 @@ __all__ = ["Coalescer"]
 
 # Keys up to which a question counts as short. Long ones get turns of this many keys when several compete.
 _SHORT = 256
-# Futures that ended in the queue, before it is worth looking for them.
+# Keys whose callers stopped waiting, before it is worth looking for them in the queue.
 _FEW = 64
+# A question finds no place: then it is worth looking for them when they may be more than this part of the queue.
+_SLACK = 64
 # Seconds that a close waits for answers where the config sets no limit.
 _DRAIN_LIMIT = 5.0
 
@@ -81,7 +83,7 @@ class Coalescer:
         self._lobby: deque[_Waiting] = deque()
         self._flight: set[Batch] = set()
         self.pending_keys = 0  # in the queue, not in the lobby
-        self._ended_early = 0  # futures that may still stand in the queue though nobody waits
+        self._ended_early = 0  # keys that may still stand in the queue or the lobby though nobody waits for them
         self._long_turn = False
         # A batch that served several callers is likely followed by as many questions: gather those.
         self._expect_company = False
@@ -136,10 +138,10 @@ class Coalescer:
             self._deadlines.add(future, timeout)
         return future
 
-    def forget(self) -> None:
-        """Somebody stopped waiting: a future of ours was cancelled."""
+    def forget(self, keys: int = 1) -> None:
+        """Somebody who had asked `keys` keys stopped waiting: a future of ours was cancelled."""
         self._counters.cancelled += 1
-        self._note_ended(1)
+        self._note_ended(keys)
 
     @property
     def lobby_size(self) -> int:
@@ -168,13 +170,17 @@ class Coalescer:
         return self.pending_keys + count <= self._max_pending or not self.pending_keys
 
     def _wait_outside(self, waiting: _Waiting, count: int) -> None:
-        if self._refuse:
+        if self._ended_early > (self.pending_keys + len(self._lobby)) // _SLACK:
+            self._sweep()
+        if self._refuse and not self._fits(count):
             self._counters.refused += 1
             raise OverloadedError(
                 f"{self.pending_keys} keys wait to be sent and {count} more would exceed max_pending_keys="
                 f"{self._max_pending}; ask less, raise the limit, or choose overload='wait'"
             )
         self._lobby.append(waiting)
+        self._let_in()
+        self._schedule()
 
     # ---- the queue --------------------------------------------------------------------------------------------
 
@@ -240,9 +246,9 @@ class Coalescer:
         return batch
 
     def _note_ended(self, count: int) -> None:
-        """Callers stopped waiting. Once they may be half of the queue, clear it of them: it must not grow by them."""
+        """Nobody waits for so many keys any more. Once they may be half of the queue, clear it of them."""
         self._ended_early += count
-        if self._ended_early >= _FEW + self.pending_keys // 2:
+        if self._ended_early >= _FEW + (self.pending_keys + len(self._lobby)) // 2:
             self._sweep()
 
     def _sweep(self) -> None:
@@ -254,7 +260,9 @@ class Coalescer:
         self._long = deque(question for question in self._long if not question.future.done())
         self._lobby = deque(waiting for waiting in self._lobby if not _future(waiting).done())
         self.pending_keys = sum(batch.size for batch in batches) + sum(question.left for question in self._long)
-        self._let_in()
+        if self._lobby:
+            self._let_in()
+            self._schedule()
 
     # ---- sending ----------------------------------------------------------------------------------------------
 
@@ -316,6 +324,8 @@ class Coalescer:
     def _send(self, channel: Channel, batch: Batch) -> None:
         if self._ended_early:
             batch.drop_done()
+            if not (self.pending_keys or self._lobby):
+                self._ended_early = 0
         while batch.size:
             batch.seal(dedup=self._dedup, on_done=self._landed)
             try:
@@ -362,7 +372,11 @@ class Coalescer:
             phase = "awaiting reply" if id(future) in sent else "queued" if connected else "connecting"
             future.set_exception(RequestTimeout(f"no answer before the deadline ({phase}; {where})", phase=phase))
         self._counters.timeouts += len(futures)
-        self._note_ended(len(futures))
+        waiting = (*self._long, *self._lobby)
+        self._note_ended(sum(_keys_of(one) for one in waiting if _future(one).done()) + len(futures))
+        if self._drained is not None:
+            self._sweep()
+            self._check_drained()
 
     def _fail_queued(self, error: AioMooncakeError) -> None:
         """Nothing of what waits can be sent."""
@@ -370,6 +384,7 @@ class Coalescer:
         # First forget them: whoever is told may ask again at once.
         self._full, self._filling, self._long, self._lobby = deque(), Batch(), deque(), deque()
         self.pending_keys = 0
+        self._ended_early = 0
         self._no_room = False
         for batch in batches:
             batch.fail_waiters(error)
@@ -379,19 +394,21 @@ class Coalescer:
             future = _future(waiting)
             if not future.done():
                 future.set_exception(fresh(error))
+        if self._drained is not None:
+            self._check_drained()
 
     async def aclose(self) -> None:
         """Take no more questions, let those that are here be answered, and fail what is left at the limit.
 
-        The limit is the config's timeout. If this is cancelled, what is left fails at once.
+        The limit is the config's timeout. If this is cancelled, what is left fails at once. To be called once.
         """
         self._closed = True
         try:
             self._sweep()
-            if self._flight or self.pending_keys:
-                self._drained = self._loop.create_future()
-                with anyio.move_on_after(self._drain_limit):
-                    await self._drained
+            self._drained = self._loop.create_future()
+            self._check_drained()
+            with anyio.move_on_after(self._drain_limit):
+                await self._drained
         finally:
             self.abort()
 
@@ -405,9 +422,16 @@ class Coalescer:
         self._fail_queued(ClosedError("the engine was closed before the question was sent"))
 
     def _check_drained(self) -> None:
-        if self._drained is not None and not (self._drained.done() or self._flight or self.pending_keys or self._lobby):
+        assert self._drained is not None
+        if self._drained.done() or self.pending_keys or self._lobby:
+            return
+        if all(future.done() for batch in self._flight for future in batch.futures()):
             self._drained.set_result(None)
 
 
 def _future(waiting: _Waiting) -> asyncio.Future[Any]:
     return waiting.future if isinstance(waiting, Question) else waiting[1]
+
+
+def _keys_of(waiting: _Waiting) -> int:
+    return waiting.left if isinstance(waiting, Question) else 1

@@ -64,7 +64,7 @@ _FIRST_WINDOW = 32
 def connect(
     target: str | None = None, *, store: Store | None = None, config: EngineConfig | None = None, **overrides: Any
 ) -> Connector:
-    """An engine to be: write `async with connect(…) as engine`, or `engine = await connect(…)`.
+    """An engine to be: `async with` it for as long as the engine is needed, or `await` it and close the engine later.
 
     Args:
         target: "host:port" of a master's RPC port, or "mooncake://host:port,host:port?tenant=NAME": whichever serves.

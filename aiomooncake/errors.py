@@ -179,6 +179,8 @@ def fresh(error: _E) -> _E:
     """An exception like `error`, for one more waiter: tracebacks and notes of one must not grow on another's."""
     twin = copy.copy(error)
     twin.__cause__ = error.__cause__
+    if "__notes__" in vars(error):
+        vars(twin)["__notes__"] = list(vars(error)["__notes__"])
     return twin
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-__all__ = ["ERROR", "HIT", "MISS", "Reply"]
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["ERROR", "HIT", "MISS", "NO_ERRORS", "Reply"]
 
 MISS = 0
 HIT = 1
@@ -19,4 +23,7 @@ class Reply(NamedTuple):
     """
 
     bits: bytes
-    errors: dict[int, int]
+    errors: Mapping[int, int]
+
+
+NO_ERRORS: Final[Mapping[int, int]] = MappingProxyType({})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from typing import NamedTuple
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
 from .errors import ConfigError
 
@@ -37,26 +37,32 @@ def parse_target(text: str) -> Target:
     """
     if not isinstance(text, str):
         raise ConfigError(f"target is {text!r}; {_FORMS}")
+    if not text.isprintable():
+        raise ConfigError(f"target {text!r} has an unprintable character; in a tenant write it as %XX")
     scheme, separator, rest = text.partition("://")
     if not separator:
         return Target((_address(text, text),), "default")
     if scheme != "mooncake":
         raise ConfigError(f"target {text!r} has the unknown scheme {scheme!r}; {_FORMS}")
+    # Not urlsplit: what it takes in brackets, behind another address, depends on Python's version.
+    servers, _, query = rest.partition("?")
+    servers = servers.removesuffix("/")
+    if "/" in servers or "#" in rest:
+        raise ConfigError(f"target {text!r} has a path or fragment; {_FORMS}")
+    return Target(tuple(_address(part, text) for part in servers.split(",")), _tenant(query, text))
+
+
+def _tenant(query: str, text: str) -> str:
     try:
-        parts = urlsplit(f"//{rest}")
-        query = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
+        options = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query), errors="strict")
     except ValueError as error:
         raise ConfigError(f"target {text!r} cannot be read ({error}); {_FORMS}") from error
-    if parts.path not in ("", "/") or parts.fragment:
-        raise ConfigError(f"target {text!r} has a path or fragment; {_FORMS}")
-    tenant = query.pop("tenant", "default")
-    if query:
-        raise ConfigError(f"target {text!r} has the unknown option {next(iter(query))!r}; {_FORMS}")
-    try:
-        tenant.encode()
-    except UnicodeEncodeError as error:
-        raise ConfigError(f"tenant {tenant!r} has no UTF-8 form") from error
-    return Target(tuple(_address(part, text) for part in parts.netloc.split(",")), tenant)
+    for name, _ in options:
+        if name != "tenant":
+            raise ConfigError(f"target {text!r} has the unknown option {name!r}; {_FORMS}")
+    if len(options) > 1:
+        raise ConfigError(f"target {text!r} names {len(options)} tenants; {_FORMS}")
+    return options[0][1] if options else "default"
 
 
 def _address(part: str, text: str) -> Address:
@@ -64,8 +70,18 @@ def _address(part: str, text: str) -> Address:
     bracketed = host.startswith("[") and host.endswith("]")
     if bracketed:
         host = host[1:-1]
-    if not separator or not host or (":" in host and not bracketed) or not (port.isascii() and port.isdigit()):
+    named = _is_host(host) and (bracketed or ":" not in host)
+    if not separator or not named or not (port.isascii() and port.isdigit()):
         raise ConfigError(f"target {text!r}: {part!r} is no host:port; {_FORMS}")
-    if not 0 < int(port) < 65536:
+    # Python refuses to read numbers of thousands of digits.
+    if len(port) > 5 or not 0 < int(port) < 65536:
         raise ConfigError(f"target {text!r}: port {port} is not between 1 and 65535")
     return Address(host, int(port))
+
+
+def _is_host(host: str) -> bool:
+    try:
+        # The resolver encodes it so, and what fails there is no OSError.
+        return bool(host.encode("idna")) and not any(character in " /?#@[]" for character in host)
+    except UnicodeError:
+        return False

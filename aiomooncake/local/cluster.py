@@ -295,6 +295,7 @@ class _Running:
                 raise
 
     async def aclose(self) -> None:
+        self.master.refuse_to_start()  # first: a start that is under way must see why its master ends
         try:
             await self._end_processes()
         finally:

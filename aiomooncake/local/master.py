@@ -160,9 +160,13 @@ class Master:
         if self._process is not None:
             self._process.reap()
 
+    def refuse_to_start(self) -> None:
+        """Let a start that is under way, and every later one, raise ClosedError."""
+        self._closed = True
+
     def close(self) -> None:
         """Kill it, let go of its ports and refuse to start it again. May be called again."""
-        self._closed = True
+        self.refuse_to_start()
         self.reap()
         self._release_ports()
 

@@ -115,9 +115,10 @@ def _check_start(head: bytes | bytearray) -> None:
 
 
 def _describe_garbage(head: bytes) -> str:
-    if head.startswith((b"HTTP/", b"<")):
+    # Where the kind of peer shows, its first byte tells: no more may have arrived.
+    if b"HTTP/".startswith(head[:5]) or head.startswith(b"<"):
         hint = "; this port speaks HTTP (the master's metrics port?), give the RPC port"
-    elif head[:1] in (b"\x15", b"\x16") and head[1:2] == b"\x03":
+    elif b"\x16\x03".startswith(head[:2]) or head.startswith(b"\x15\x03"):
         hint = "; this port speaks TLS, and Mooncake's RPC has none"
     else:
         hint = "; is this the RPC port of a mooncake_master?"

@@ -62,18 +62,17 @@ class TypeHeader:
         }
         self._encoded[1] = self._plain.to_bytes(4, "little")
         # What a debug build of the master sends, recognised in one step because every answer passes here.
-        self._debug_forms = {
-            (self._plain | 1).to_bytes(4, "little")
-            + bytes((index << _META_WIDTH_SHIFT | _META_TYPE_STRING,))
-            + type_string
-            + b"\0": width
-            for index, width in enumerate(_WIDTHS)
-        }
+        self._debug_forms = {self.debug_form(width): width for width in _WIDTHS}
         self._debug_length = 6 + len(type_string)
 
     def encode(self, width: int) -> bytes:
         """The header for a payload whose container lengths are `width` bytes wide, without the type string."""
         return self._encoded[width]
+
+    def debug_form(self, width: int) -> bytes:
+        """The header as a debug build writes it: with meta byte and type string."""
+        meta = _WIDTHS.index(width) << _META_WIDTH_SHIFT | _META_TYPE_STRING
+        return (self._plain | 1).to_bytes(4, "little") + bytes((meta,)) + self._type_string + b"\0"
 
     def matches(self, data: bytes) -> bool:
         """Whether `data` starts with this type's hash, whatever follows."""

@@ -62,6 +62,7 @@ class Connection(asyncio.Protocol):
         self.address = address
         self.has_room = False
         self.outstanding_keys = 0
+        self.answers = 0  # pieces of answers seen: a sign of life
         self.service: ServiceReady | None = None
         self.takes_tenant = True
         self._session: Session[_Token] = Session(max(MAX_MESSAGE, largest_batch_exist_answer(max_batch_keys)))
@@ -82,6 +83,7 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Called by the loop."""
+        self.answers += 1
         try:
             for token, frame in self._session.receive(data):
                 if isinstance(token, asyncio.Future):

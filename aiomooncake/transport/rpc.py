@@ -5,37 +5,54 @@ from __future__ import annotations
 import asyncio
 import random
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-import anyio
-
-from ..errors import AioMooncakeError, ConnectError, fresh
+from ..errors import AioMooncakeError, ConnectError, ConnectionLostError, fresh
 from .base import MasterInfo
 from .connection import Connection
+from .dial import Dialer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
     from ..target import Address
 
-__all__ = ["RpcTransport"]
+__all__ = ["LeaderSource", "RpcTransport"]
 
-# Seconds that one attempt to connect may take, handshake included. A hung master still accepts connections.
-_ATTEMPT_LIMIT = 5.0
 # Several frames of a default batch. Zeroed pages that are never touched cost nothing.
 _LARGEST_BLOCK = 4 << 20
 # Seconds between attempts: full jitter below a doubling bound. The last bound is how late a master that is back may
 # be noticed; an attempt at a closed port costs a fraction of a millisecond.
 _BACKOFF_FIRST = 0.01
 _BACKOFF_LIMIT = 0.2
+# Seconds between looks at connections that owe us answers, and how long one may be silent before it is in doubt:
+# longer for more keys, at many times what a master needs for one (0.4 to 1.2 us), since others ask it too.
+_LOOK_INTERVAL = 0.1
+_PATIENCE = 0.4
+_PATIENCE_PER_KEY = 20e-6
+
+
+class LeaderSource(Protocol):
+    """Knows which master leads."""
+
+    async def read(self) -> Address | None:
+        """The leader now; None if none is named. Raises ConnectError if that cannot be found out."""
+        ...
+
+    async def watch(self, on_leader: Callable[[Address | None], None]) -> None:
+        """Tell the leader, at once and whenever it changes, until cancelled."""
+        ...
 
 
 class RpcTransport:
     """Implements `Transport` over Mooncake's RPC.
 
-    Connections are made when a question needs them, one attempt at a time each; an idle transport runs nothing. With
-    several connections the first ones take bulk calls and the last is kept for short questions: the master serves a
-    connection strictly in order, so a short question behind a bulk call would wait for all of it.
+    Connections are made when a question needs them, one attempt at a time; an idle transport runs nothing. All go to
+    one master. With several connections the first ones take bulk calls and the last is kept for short questions: a
+    master serves a connection strictly in order, so a short question behind a bulk call would wait for all of it.
+
+    A connection that owes answers and is silent for too long is doubted: a new one is made beside it, and takes its
+    place if a master answers there. A master that is known to be away is not asked before its next attempt is due.
     """
 
     def __init__(
@@ -46,22 +63,30 @@ class RpcTransport:
         connections: int,
         max_in_flight: int,
         max_batch_keys: int,
+        leader: LeaderSource | None = None,
     ) -> None:
-        """Talk to the first of `addresses` that serves, over `connections` sockets."""
+        """Talk over `connections` sockets to the first of `addresses` that serves, or to whom `leader` names."""
         self._addresses = list(addresses)
-        self._tenant = tenant
-        self._new_connection = partial(
-            Connection,
-            max_in_flight=max_in_flight,
-            max_batch_keys=max_batch_keys,
-            on_room=self._room,
-            on_lost=self._lost,
+        self._leader = leader
+        self._following: asyncio.Task[None] | None = None
+        self._dialer = Dialer(
+            partial(
+                Connection,
+                max_in_flight=max_in_flight,
+                max_batch_keys=max_batch_keys,
+                on_room=self._room,
+                on_lost=self._lost,
+            ),
+            tenant,
         )
         self._links = [_Link() for _ in range(connections)]
         self._bulk_links = self._links[: max(1, connections - 1)]
-        self._master = MasterInfo(address=str(self._addresses[0]))
+        self._backoff = _Backoff()
+        self._look: asyncio.TimerHandle | None = None
+        self._master = MasterInfo(address=str(addresses[0]) if addresses else None)
         self._on_room: Callable[[], None]
         self._on_unavailable: Callable[[AioMooncakeError], None]
+        self._loop = asyncio.get_running_loop()
         self._closed = False
         self.connections_lost = 0
 
@@ -81,29 +106,43 @@ class RpcTransport:
                 best = connection
         if best is None:
             self._refuse_if_away()
+        elif self._look is None:
+            self._look = self._loop.call_later(_LOOK_INTERVAL, self._look_after)
         return best
 
     async def connect(self) -> None:
-        """See `Transport`. Succeeds when one connection stands; the others follow on demand."""
+        """See `Transport`. Succeeds when one connection stands; the others are made meanwhile, or on demand."""
         _keep_blocks()
+        if self._leader is not None:
+            self._following = self._loop.create_task(self._leader.watch(self._led_by), name="aiomooncake leader")
+            self._led_by(await self._leader.read())
         first, *others = self._links
-        await first.start(self._establish(first))
-        if first.error is not None:
-            raise fresh(first.error)
-        await asyncio.gather(*(link.start(self._establish(link)) for link in others))
+        while not self.open_channels:
+            # Not awaited itself: a change of leader ends it, which is no cancellation of ours.
+            await asyncio.wait([first.start(self._establish(first))])
+            if self._backoff.error is not None:
+                raise fresh(self._backoff.error)
+        if others:
+            await asyncio.wait([link.start(self._establish(link)) for link in others])
 
     async def aclose(self) -> None:
         """See `Transport`."""
         tasks = [link.task for link in self._links if link.task is not None]
+        if self._following is not None:
+            tasks.append(self._following)
         self.abort()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def abort(self) -> None:
         """See `Transport`."""
         self._closed = True
+        if self._following is not None:
+            self._following.cancel()
+        if self._look is not None:
+            self._look.cancel()
+            self._look = None
         for link in self._links:
-            if link.task is not None:
-                link.task.cancel()
+            link.stop()
             if link.connection is not None:
                 link.connection.close()
 
@@ -117,68 +156,53 @@ class RpcTransport:
         """See `Transport`."""
         return sum(link.connection is not None for link in self._links)
 
-    # ---- making and losing connections ------------------------------------------------------------------------
+    # ---- making connections -----------------------------------------------------------------------------------
 
     def _revive(self, link: _Link) -> None:
         """A question could use this connection: try again, unless that is under way or it is too early."""
-        if link.task is None and not self._closed and asyncio.get_running_loop().time() >= link.retry_at:
+        if link.task is not None or self._closed or not self._backoff.is_over(self._loop.time()):
+            return
+        if self.open_channels or not self._is_dialing():  # where the first one finds a master, the others follow
             _ = link.start(self._establish(link))
+
+    def _is_dialing(self) -> bool:
+        return any(link.task is not None for link in self._links)
 
     def _refuse_if_away(self) -> None:
         """Raise what keeps us from the master, if no connection stands and none is being made."""
-        error: ConnectError | None = None
-        for link in self._links:
-            if link.connection is not None or link.task is not None:
-                return
-            error = link.error or error
-        if error is not None:
-            raise fresh(error)
+        if self._backoff.error is not None and not self.open_channels and not self._is_dialing():
+            raise fresh(self._backoff.error)
 
     async def _establish(self, link: _Link) -> None:
-        """Connect to the first address that serves; leaves the outcome in `link` and tells whom it concerns."""
-        failures: list[str] = []
-        cause: BaseException | None = None
+        failure: ConnectError | None = None
         try:
-            for address in list(self._addresses):
-                try:
-                    link.connection = await self._attempt(address)
-                except (OSError, AioMooncakeError) as error:
-                    cause = error
-                    failures.append(_describe(address, error))
-                else:
-                    # Connections that follow go to the same master first.
-                    self._addresses.remove(address)
-                    self._addresses.insert(0, address)
-                    link.succeeded()
-                    break
+            link.connection = await self._dial(only_current=self.open_channels > 0)
+        except ConnectError as error:
+            failure = error
         finally:
-            link.task = None
-        if link.connection is not None:
+            link.ended()
+        if failure is None:
             self._on_room()
-            return
-        link.error = ConnectError(
-            f"cannot connect to a Mooncake master: {'; '.join(failures)}. Is mooncake_master running there?"
-        )
-        link.error.__cause__ = cause
-        link.failed(asyncio.get_running_loop().time())
-        if not any(other.connection or other.task for other in self._links):
-            self._on_unavailable(link.error)
+        elif not self.open_channels and not self._is_dialing():
+            self._on_unavailable(failure)
 
-    async def _attempt(self, address: Address) -> Connection:
-        loop = asyncio.get_running_loop()
-        connection = self._new_connection(str(address))
-        # A second connection to a master that is already known need not ask what it takes.
-        known = self._master.tenants if self.open_channels and str(address) == self._master.address else None
+    async def _dial(self, *, only_current: bool) -> Connection:
+        """A connection to a master that serves; whatever stands to another master is dropped."""
+        addresses = [address for address in self._addresses if not only_current or str(address) == self._master.address]
         try:
-            with anyio.fail_after(_ATTEMPT_LIMIT):
-                await loop.create_connection(lambda: connection, address.host, address.port)
-                await connection.handshake(self._tenant, takes_tenant=known)
-        except BaseException:
-            connection.close()
+            connection = await self._dialer.dial(addresses, takes_tenant=self._master.tenants if only_current else None)
+        except ConnectError as error:
+            self._backoff.failed(self._loop.time(), error)
             raise
+        self._backoff.succeeded()
         assert connection.service is not None
-        self._master = MasterInfo(str(address), connection.service.version, connection.takes_tenant)
+        self._master = MasterInfo(connection.address, connection.service.version, connection.takes_tenant)
+        # Preferred from now on.
+        self._addresses.sort(key=lambda address: str(address) != connection.address)
+        self._drop_others(connection.address)
         return connection
+
+    # ---- losing connections -----------------------------------------------------------------------------------
 
     def _lost(self, connection: Connection) -> None:
         for link in self._links:
@@ -190,30 +214,116 @@ class RpcTransport:
     def _room(self) -> None:
         self._on_room()
 
+    def _look_after(self) -> None:
+        """Doubt connections that owe us answers and have been silent for too long."""
+        self._look = None
+        now = self._loop.time()
+        for link in self._links:
+            connection = link.connection
+            if connection is None or link.task is not None or not link.is_silent(now):
+                continue
+            if self._backoff.is_over(now):
+                _ = link.start(self._replace(link, connection, connection.answers))
+        if any(link.connection is not None and link.connection.outstanding_keys for link in self._links):
+            self._look = self._loop.call_later(_LOOK_INTERVAL, self._look_after)
+
+    async def _replace(self, link: _Link, doubted: Connection, answers: int) -> None:
+        """Put a new connection in the place of a silent one, if a master answers there and it is silent still."""
+        try:
+            connection = await self._dial(only_current=False)
+        except ConnectError:
+            return  # nobody answers there either, so the old one is as good
+        finally:
+            link.ended()
+        if link.connection is doubted and doubted.answers == answers:
+            link.connection = connection
+            self.connections_lost += 1
+            doubted.end(
+                ConnectionLostError(f"connection to {doubted.address} fell silent while the master answers others")
+            )
+            self._on_room()
+        elif link.connection is None:
+            link.connection = connection
+            self._on_room()
+        else:
+            connection.close()
+
+    def _led_by(self, leader: Address | None) -> None:
+        """The cluster names its leader: answers of any other count no more."""
+        if leader is None or self._closed or self._addresses == [leader]:
+            return  # while none is named, nobody newer is known
+        self._addresses = [leader]
+        self._backoff.succeeded()
+        for link in self._links:
+            link.stop()
+        self._drop_others(str(leader))
+        self._on_room()
+
+    def _drop_others(self, address: str) -> None:
+        for link in self._links:
+            connection = link.connection
+            if connection is not None and connection.address != address:
+                connection.end(ConnectionLostError(f"{connection.address} leads no longer, {address} does"))
+
 
 class _Link:
-    """The place of one connection: the connection, or the attempt to make it, or why there is none."""
+    """The place of one connection: the connection, and the attempt to make or replace it."""
 
     def __init__(self) -> None:
         self.connection: Connection | None = None
         self.task: asyncio.Task[None] | None = None
-        self.error: ConnectError | None = None
-        self.retry_at = 0.0
-        self._failures = 0
+        self._watched: tuple[Connection, int] | None = None
+        self._silent_since = 0.0
 
     def start(self, attempt: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         self.task = asyncio.get_running_loop().create_task(attempt, name="aiomooncake connect")
         return self.task
 
+    def stop(self) -> None:
+        """Give up the attempt; another may be started at once."""
+        if self.task is not None:
+            self.task.cancel()
+            self.task = None
+
+    def ended(self) -> None:
+        """To be called by the attempt itself: it is over."""
+        if self.task is asyncio.current_task():
+            self.task = None
+
+    def is_silent(self, now: float) -> bool:
+        """Whether the connection has owed answers for too long without giving one; to be called now and then."""
+        connection = self.connection
+        if connection is None or not connection.outstanding_keys:
+            self._watched = None
+        elif self._watched != (connection, connection.answers):
+            self._watched = (connection, connection.answers)
+            self._silent_since = now
+        else:
+            return now - self._silent_since > _PATIENCE + connection.outstanding_keys * _PATIENCE_PER_KEY
+        return False
+
+
+class _Backoff:
+    """When the next attempt is due, and why the last one failed."""
+
+    def __init__(self) -> None:
+        self.error: ConnectError | None = None
+        self._failures = 0
+        self._retry_at = 0.0
+
+    def is_over(self, now: float) -> bool:
+        return now >= self._retry_at
+
+    def failed(self, now: float, error: ConnectError) -> None:
+        self.error = error
+        bound = min(_BACKOFF_LIMIT, _BACKOFF_FIRST * 2.0**self._failures)
+        self._failures = min(self._failures + 1, 16)
+        self._retry_at = now + random.uniform(0.0, bound)
+
     def succeeded(self) -> None:
         self.error = None
         self._failures = 0
-        self.retry_at = 0.0
-
-    def failed(self, now: float) -> None:
-        bound = min(_BACKOFF_LIMIT, _BACKOFF_FIRST * 2.0**self._failures)
-        self._failures = min(self._failures + 1, 16)
-        self.retry_at = now + random.uniform(0.0, bound)
+        self._retry_at = 0.0
 
 
 def _keep_blocks() -> None:
@@ -223,10 +333,3 @@ def _keep_blocks() -> None:
     than encoding a batch (2048 keys: 238 us against 52 us, see benchmarks/codec.py). Elsewhere this does nothing.
     """
     bytes(_LARGEST_BLOCK)
-
-
-def _describe(address: Address, error: BaseException) -> str:
-    if isinstance(error, TimeoutError):
-        return f"{address} said nothing for {_ATTEMPT_LIMIT} s (it hangs, or something between drops packets)"
-    text = str(error) or type(error).__name__
-    return text if str(address) in text else f"{address}: {text}"

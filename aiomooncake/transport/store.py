@@ -162,14 +162,16 @@ class _Worker(threading.Thread):
             except Exception as error:
                 outcome = ConnectError(f"the store's batch_is_exist raised {type(error).__name__}: {error}")
                 outcome.__cause__ = error
-            self._tell(self._done, call, outcome)
+            if not self._tell(self._done, call, outcome):
+                return
         self._tell(self.ended.set)
 
-    def _tell(self, callback: Callable[..., object], *args: object) -> None:
+    def _tell(self, callback: Callable[..., object], *args: object) -> bool:
         try:
             self._loop.call_soon_threadsafe(callback, *args)
         except RuntimeError:  # the loop was closed under us, and everybody who waited on it is gone
-            return
+            return False
+        return True
 
     def _done(self, call: Call, outcome: Reply | AioMooncakeError) -> None:
         if self._current is not call:  # stopped meanwhile

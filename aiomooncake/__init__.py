@@ -2,7 +2,8 @@
 
 from ._version import __version__
 from .config import EngineConfig
-from .engine import Connector, Engine, connect
+from .connector import Connector, connect
+from .engine import Engine
 from .errors import (
     AioMooncakeError,
     ClosedError,
@@ -19,6 +20,9 @@ from .errors import (
     StoreError,
     WrongLoopError,
 )
+from .hashing import lmcache_chunk_hashes, sglang_page_hashes, vllm_block_hashes
+from .hybrid import LookupResult
+from .layout import HitPolicy, Layout, Pool, SGLangPool, VLLMGroup
 from .stats import EngineStats
 
 __all__ = [
@@ -31,15 +35,24 @@ __all__ = [
     "Engine",
     "EngineConfig",
     "EngineStats",
+    "HitPolicy",
     "InvalidKeyError",
+    "Layout",
     "LocalProtocolError",
+    "LookupResult",
     "OverloadedError",
+    "Pool",
     "ProtocolError",
     "RemoteProtocolError",
     "RequestTimeout",
     "RpcError",
+    "SGLangPool",
     "StoreError",
+    "VLLMGroup",
     "WrongLoopError",
     "__version__",
     "connect",
+    "lmcache_chunk_hashes",
+    "sglang_page_hashes",
+    "vllm_block_hashes",
 ]

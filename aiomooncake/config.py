@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from .errors import ConfigError
+from .predictor import DEFAULT_PAGES
 
-__all__ = ["EngineConfig"]
+__all__ = ["EngineConfig", "check_timeout"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +32,7 @@ class EngineConfig:
             `stats().degraded`. Wrong use (a bad key, a closed engine) raises all the same.
         dedup: ask a key that several callers wait for in the same batch once.
         predict: choose what a prefix lookup asks first from what was seen before.
-        predictor_pages: pages that the predictor remembers, at one to two bytes each.
+        predictor_pages: pages that the predictor remembers, at two bytes each.
 
     Raises:
         ConfigError: a value is of the wrong type or out of range.
@@ -47,7 +48,7 @@ class EngineConfig:
     errors: Literal["raise", "miss"] = "raise"
     dedup: bool = True
     predict: bool = True
-    predictor_pages: int = 1 << 19
+    predictor_pages: int = DEFAULT_PAGES
 
     def __post_init__(self) -> None:
         check_timeout(self.timeout)

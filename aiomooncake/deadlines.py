@@ -1,9 +1,9 @@
-"""Deadlines for very many futures with at most one timer, and none when nothing waits.
+"""Deadlines for very many futures with at most one timer, which is not set anew when nothing waits.
 
 A loop timer per question costs more than the question itself. Here a future is only appended to a bucket of futures
 that end at about the same time. Buckets are as wide as 1/64 to 1/32 of the timeout (1 ms at least), so a deadline is
-met that much late at most, and never early. Futures that are done are dropped whenever a bucket has doubled, so a
-bucket holds about as many as are really waiting.
+met that much and one millisecond late at most, and never early. Futures that are done are dropped whenever a bucket
+has doubled, so a bucket holds about as many as are really waiting.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ _FIRST_SWEEP = 64
 _WIDTH_BITS = 5
 # uvloop's clock counts milliseconds.
 _LEAST_WIDTH = 0.001
+# It also rounds timers to milliseconds, and one that comes too early is set again at once, until the clock moves.
+_TIMER_MARGIN = 0.0006
 
 
 class Deadlines:
@@ -75,8 +77,11 @@ class Deadlines:
         if self._order[0] == when:
             if self._timer is not None:
                 self._timer.cancel()
-            self._timer = self._loop.call_at(when, self._expire)
+            self._set_timer()
         return bucket
+
+    def _set_timer(self) -> None:
+        self._timer = self._loop.call_at(self._order[0] + _TIMER_MARGIN, self._expire)
 
     def _expire(self) -> None:
         self._timer = None
@@ -89,7 +94,7 @@ class Deadlines:
         while order and not self._buckets[order[0]].sweep():
             del self._buckets[heapq.heappop(order)]
         if order:
-            self._timer = self._loop.call_at(order[0], self._expire)
+            self._set_timer()
         if expired:
             self._on_expired(expired)
 

@@ -1,19 +1,20 @@
-"""The public face: connect, ask, close."""
+"""The public face: ask and close. It decides nothing that a layer below could."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import warnings
-from dataclasses import asdict, replace
+from collections.abc import Sized
+from dataclasses import asdict
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from functools import partial
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import anyio
 import numpy as np
 
 from .coalescer import Coalescer
-from .config import EngineConfig, check_timeout
+from .config import check_timeout
 from .errors import (
     AioMooncakeError,
     ClosedError,
@@ -25,24 +26,25 @@ from .errors import (
     StoreError,
     WrongLoopError,
 )
-from .reply import ERROR, HIT, Reply
+from .hybrid import LookupResult, lookup, prefix_length
+from .layout import Layout
+from .notices import HitWatch, OutageNotice, log
+from .predictor import Predictor
+from .reply import ERROR, MISS, Reply
 from .stats import Counters, EngineStats
-from .target import Target, parse_target
-from .transport.rpc import RpcTransport
-from .transport.store import Store, StoreTransport
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Sequence
-    from types import TracebackType
+    from collections.abc import Iterable, Sequence
 
     import numpy.typing as npt
 
+    from .config import EngineConfig
+    from .hashing.tokens import TokenIds
+    from .hybrid import Ask
     from .transport.base import Transport
     from .wire.messages import Key
 
-__all__ = ["Connector", "Engine", "connect"]
-
-_log = logging.getLogger("aiomooncake")
+__all__ = ["Engine"]
 
 
 class _Default(Enum):
@@ -57,81 +59,9 @@ Timeout: TypeAlias = "float | Literal[_Default.TIMEOUT] | None"
 
 # What stays an error with errors="miss": the caller is wrong, not the cache.
 _MISUSE = (ClosedError, ConfigError, LocalProtocolError, WrongLoopError)
-# prefix_length asks this many keys first, then twice as many each time.
-_FIRST_WINDOW = 32
-
-
-def connect(
-    target: str | None = None, *, store: Store | None = None, config: EngineConfig | None = None, **overrides: Any
-) -> Connector:
-    """An engine to be: `async with` it for as long as the engine is needed, or `await` it and close the engine later.
-
-    Args:
-        target: "host:port" of a master's RPC port, or "mooncake://host:port,host:port?tenant=NAME": whichever serves.
-        store: instead of a target, a `MooncakeDistributedStore` that was set up. It stays the caller's to close.
-        config: the options; default: `EngineConfig()`.
-        **overrides: single options, over `config`.
-
-    Raises:
-        ConfigError: at once, for a target or option that cannot be used.
-        ConnectError: when awaited, if no master serves (not with errors="miss": then lookups answer "nothing is
-            cached" until one does).
-    """
-    if (target is None) == (store is None):
-        raise ConfigError("give either a target or store=, the one or the other")
-    try:
-        config = replace(config or EngineConfig(), **overrides)
-    except TypeError as error:
-        raise ConfigError(f"unknown option: {error}") from error
-    return Connector(None if target is None else parse_target(target), store, config)
-
-
-class Connector:
-    """What `connect` returns: await it, or enter it. Nothing happens before that."""
-
-    def __init__(self, target: Target | None, store: Store | None, config: EngineConfig) -> None:
-        self._target = target
-        self._store = store
-        self._config = config
-        self._engine: Engine | None = None
-
-    def __await__(self) -> Generator[Any, None, Engine]:
-        return self._open().__await__()
-
-    async def __aenter__(self) -> Engine:
-        if self._engine is not None:
-            raise ClosedError("this connect() was entered before; call connect() again")
-        self._engine = await self._open()
-        return self._engine
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        assert self._engine is not None
-        await self._engine.aclose()
-
-    async def _open(self) -> Engine:
-        config = self._config
-        engine = Engine(self._transport(), config)
-        try:
-            await engine.start()
-        except BaseException:
-            engine.abort()
-            raise
-        return engine
-
-    def _transport(self) -> Transport:
-        config = self._config
-        if self._store is not None:
-            return StoreTransport(self._store, workers=config.connections)
-        assert self._target is not None
-        return RpcTransport(
-            self._target.addresses,
-            tenant=self._target.tenant,
-            connections=config.connections,
-            max_in_flight=config.max_in_flight,
-            max_batch_keys=config.max_batch_keys,
-        )
+_RPC_FAIL, _RPC_TIMEOUT = -900, -901
+# Token ids that are hashed where they are: some 0.1 to 1 ms, depending on the engine's hash (benchmarks/hashing.py).
+_HASHED_ON_THE_LOOP = 10_000
 
 
 class Engine:
@@ -162,6 +92,9 @@ class Engine:
         self._counters = Counters()
         self._transport = transport
         self._coalescer = Coalescer(transport, config, self._counters)
+        self._predictor = Predictor(config.predictor_pages) if config.predict else None
+        self._hit_watch = HitWatch()
+        self._outage = OutageNotice()
         self._loop = asyncio.get_running_loop()
         self._open = False
         self._closed: asyncio.Future[None] | None = None
@@ -178,12 +111,16 @@ class Engine:
         try:
             future = self._coalescer.ask_one(key, self._timeout if timeout is _DEFAULT else _checked(timeout))
             try:
-                return await future
+                found = await future
             except asyncio.CancelledError:
                 self._coalescer.forget()
                 raise
+            if self._outage.is_on:
+                self._outage.answered()
+            return found
         except AioMooncakeError as error:
-            self._failed(error)
+            if not self._forgives(error):
+                raise
             return False
 
     async def batch_exists(self, keys: Iterable[Key], *, timeout: Timeout = _DEFAULT) -> npt.NDArray[np.bool_]:
@@ -198,16 +135,16 @@ class Engine:
         asked = _key_list(keys)
         if not asked:
             return np.zeros(0, np.bool_)
+        bits = bytes(len(asked))
         try:
-            reply = await self._ask(asked, self._timeout if timeout is _DEFAULT else _checked(timeout))
-            bits = reply.bits
-            if reply.errors:
-                position, code = min(reply.errors.items())
-                self._failed(StoreError(code, key=asked[position], count=len(reply.errors)))
-                bits = bits.replace(bytes((ERROR,)), b"\0")
+            bits, errors = await self._ask(asked, self._timeout if timeout is _DEFAULT else _checked(timeout))
+            if errors:
+                position, code = min(errors.items())
+                raise StoreError(code, key=asked[position], count=len(errors))
         except AioMooncakeError as error:
-            self._failed(error)
-            bits = bytes(len(asked))
+            if not self._forgives(error):
+                raise
+            bits = bits.replace(bytes((ERROR,)), bytes((MISS,)))
         return np.frombuffer(bits, np.bool_)
 
     async def prefix_length(self, keys: Iterable[Key], *, timeout: Timeout = _DEFAULT) -> int:
@@ -217,24 +154,94 @@ class Engine:
         keys costs few. An error behind the first missing key does not matter and is not raised.
         """
         asked = _key_list(keys)
-        limit = self._timeout if timeout is _DEFAULT else _checked(timeout)
-        deadline = None if limit is None else self._loop.time() + limit
-        length, window = 0, _FIRST_WINDOW
-        while length < len(asked):
-            left = None if deadline is None else max(0.0, deadline - self._loop.time())
-            try:
-                bits, errors = await self._ask(asked[length : length + window], left)
-                run = len(bits) - len(bits.lstrip(bytes((HIT,))))
-                if run < len(bits) and bits[run] == ERROR:
-                    self._failed(StoreError(errors[run], key=asked[length + run], count=len(errors)))
-            except AioMooncakeError as error:
-                self._failed(error)
-                break
-            length += run
-            if run < len(bits):
-                break
-            window *= 2
-        return length
+        try:
+            prefix = await prefix_length(self._asker(timeout), asked, errors=self._config.errors)
+        except AioMooncakeError as error:
+            self._count(error)
+            raise
+        if prefix.degraded is not None:
+            self._note_degraded(StoreError(prefix.degraded))
+        return prefix.length
+
+    async def lookup(
+        self, page_hashes: Sequence[str], layout: Layout, *, restorable: bool = False, timeout: Timeout = _DEFAULT
+    ) -> LookupResult:
+        """How many pages of a prompt can be restored, over all pools of its layout.
+
+        Semantics are those of SGLang's `batch_exists_v2`; sidecar pools are asked only for pages that the KV pool has.
+        With `predict` (the default) one round trip mostly does.
+
+        Args:
+            page_hashes: the prompt's pages from its first on, bare: the layout makes keys of them.
+            layout: how the engine that stored them names their objects.
+            restorable: find every usable prefix length, not only the longest; trailing pools then are asked for all
+                pages that the KV pool has.
+            timeout: as everywhere; all round trips share it.
+
+        Raises:
+            StoreError: the answer depends on a key that the master answered with an error. Errors that cannot change
+                it do not matter. With errors="miss" the key counts as missing, and `degraded` is its code; a call that
+                failed as a whole counts as -901 (RPC_TIMEOUT) or -900 (RPC_FAIL) for each of its keys.
+            ConfigError: `layout` is no Layout.
+        """
+        if not isinstance(layout, Layout):
+            raise ConfigError(
+                f"layout is {layout!r}; make one with Layout(…), Layout.sglang(…) or Layout.from_sglang(…)"
+            )
+        try:
+            result, in_vain = await lookup(
+                self._asker(timeout),
+                page_hashes,
+                layout,
+                predictor=self._predictor,
+                restorable=restorable,
+                errors=self._config.errors,
+            )
+        except AioMooncakeError as error:
+            self._count(error)
+            raise
+        self._counters.lookups += 1
+        self._counters.keys_in_vain += in_vain
+        if result.degraded is not None and self._miss:
+            self._note_degraded(StoreError(result.degraded))
+        elif page_hashes:
+            self._hit_watch.note(layout, hit=bool(result.pool_pages))
+        return result
+
+    async def lookup_tokens(
+        self,
+        token_ids: TokenIds,
+        layout: Layout,
+        *,
+        extra_key: str | None = None,
+        cache_salt: str | None = None,
+        restorable: bool = False,
+        timeout: Timeout = _DEFAULT,
+    ) -> LookupResult:
+        """As `lookup`, for a prompt given as token ids; the layout's engine says how its pages are hashed.
+
+        Hashing is not part of `timeout`. A long prompt is hashed on a worker thread, so that it does not hold up the
+        loop.
+
+        Args:
+            token_ids: a list or a numpy array of integers. Not changed, and not to be changed meanwhile.
+            layout: must have a `page_size`.
+            extra_key: the request's `extra_key` in SGLang, the name of the LoRA adapter in vLLM.
+            cache_salt: the request's salt.
+            restorable: see `lookup`.
+            timeout: see `lookup`.
+
+        Raises:
+            ConfigError: the layout has no page size, or a token id or argument is not usable.
+        """
+        if not isinstance(layout, Layout):
+            raise ConfigError(
+                f"layout is {layout!r}; make one with Layout(…), Layout.sglang(…) or Layout.from_sglang(…)"
+            )
+        hash_pages = partial(layout.page_hashes, token_ids, extra_key=extra_key, cache_salt=cache_salt)
+        long = isinstance(token_ids, Sized) and len(token_ids) > _HASHED_ON_THE_LOOP
+        page_hashes = await anyio.to_thread.run_sync(hash_pages) if long else hash_pages()
+        return await self.lookup(page_hashes, layout, restorable=restorable, timeout=timeout)
 
     def stats(self) -> EngineStats:
         """What this engine has done so far, and how it stands."""
@@ -256,18 +263,51 @@ class Engine:
         self._counters.keys_asked += len(keys)
         future = self._coalescer.ask(keys, timeout)
         try:
-            return await future
+            reply = await future
         except asyncio.CancelledError:
-            self._coalescer.forget()
+            self._coalescer.forget(len(keys))
             raise
+        if self._outage.is_on:
+            self._outage.answered()
+        return reply
 
-    def _failed(self, error: AioMooncakeError) -> None:
-        """Count a failed question, and raise its error unless it is to be answered as a miss."""
+    def _asker(self, timeout: Timeout) -> Ask:
+        """What asks for one call of several round trips, which share a deadline.
+
+        With errors="miss" a question that fails answers an error code for each of its keys.
+        """
+        limit = self._timeout if timeout is _DEFAULT else _checked(timeout)
+        deadline = None if limit is None else self._loop.time() + limit
+
+        async def ask(keys: Sequence[Key]) -> Reply:
+            left = None if deadline is None else max(0.0, deadline - self._loop.time())
+            try:
+                return await self._ask(keys, left)
+            except AioMooncakeError as error:
+                if self._raises(error):
+                    raise
+                return Reply(bytes((ERROR,)) * len(keys), dict.fromkeys(range(len(keys)), _code_of(error)))
+
+        return ask
+
+    def _forgives(self, error: AioMooncakeError) -> bool:
+        """Count a failed question; whether it is to be answered as a miss instead of raising its error."""
+        self._count(error)
+        if self._raises(error):
+            return False
+        self._note_degraded(error)
+        return True
+
+    def _raises(self, error: AioMooncakeError) -> bool:
+        return not self._miss or isinstance(error, _MISUSE)
+
+    def _count(self, error: AioMooncakeError) -> None:
         if not isinstance(error, RequestTimeout):
             self._counters.errors += 1
-        if not self._miss or isinstance(error, _MISUSE):
-            raise error
+
+    def _note_degraded(self, error: AioMooncakeError) -> None:
         self._counters.degraded += 1
+        self._outage.degraded(error)
 
     # ---- life -------------------------------------------------------------------------------------------------
 
@@ -284,7 +324,7 @@ class Engine:
         except ConnectError as error:
             if not self._miss:
                 raise
-            _log.warning("starting without a cache: %s", error)
+            log.warning("starting without a cache: %s", error)
         self._open = True
 
     async def aclose(self) -> None:
@@ -333,3 +373,10 @@ def _key_list(keys: Iterable[Key]) -> list[Key]:
         return list(keys)
     except TypeError as error:
         raise InvalidKeyError(f"keys is {keys!r} of type {type(keys).__name__}; give a list of keys") from error
+
+
+def _code_of(error: AioMooncakeError) -> int:
+    """Mooncake's code for a question that failed as a whole."""
+    if isinstance(error, StoreError):
+        return error.code
+    return _RPC_TIMEOUT if isinstance(error, RequestTimeout) else _RPC_FAIL

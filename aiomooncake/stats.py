@@ -21,6 +21,8 @@ class Counters:
     cancelled: int = 0
     refused: int = 0
     degraded: int = 0
+    lookups: int = 0
+    keys_in_vain: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +40,8 @@ class EngineStats:
         cancelled: questions whose caller stopped waiting.
         refused: questions refused with OverloadedError.
         degraded: questions that failed and were answered "nothing is cached" (errors="miss").
+        lookups: finished calls of `lookup` and `lookup_tokens`.
+        keys_in_vain: keys that those asked because a prediction was too long.
         pending_keys: keys that wait to be sent, now.
         waiting_outside: questions that wait for a place among those, now.
         calls_in_flight: calls sent and not answered, now.
@@ -58,6 +62,8 @@ class EngineStats:
     cancelled: int
     refused: int
     degraded: int
+    lookups: int
+    keys_in_vain: int
     pending_keys: int
     waiting_outside: int
     calls_in_flight: int

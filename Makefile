@@ -7,12 +7,13 @@ STAMP := .venv/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
 HAS_IBVERBS = $(BIN)/python -c 'import ctypes; ctypes.CDLL("libibverbs.so.1")' 2>/dev/null
+HAS_ETCD = command -v etcd >/dev/null
 APT_GET := env DEBIAN_FRONTEND=noninteractive apt-get -qq -y
-INSTALL_IBVERBS := apt-get update && apt-get install -y libibverbs1
+APT_INSTALL := apt-get update && apt-get install -y
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup libibverbs demo test check bench clean
+.PHONY: help setup libibverbs etcd demo test check bench clean
 
 help:
 	@echo "make demo    start a Mooncake master here and watch a thousand callers ask it"
@@ -27,7 +28,7 @@ setup: $(STAMP) libibverbs
 demo: setup
 	@$(BIN)/aiomooncake demo
 
-test: setup
+test: setup etcd
 	@$(BIN)/pytest
 
 check: setup
@@ -52,21 +53,33 @@ $(STAMP): pyproject.toml
 	@$(PIP) install --editable '.[dev]'
 	@touch $@
 
+# Shell that installs Debian's package $(1), which $(2) is in. Where it may not or cannot, it says how to, and exits.
+define install_package
+if ! command -v apt-get >/dev/null; then \
+    echo "$(2) is missing: install your system's package with it (Debian calls it $(1))." >&2; exit 1; \
+elif [ "$$(id -u)" = 0 ]; then as_root=; \
+elif sudo -n true 2>/dev/null; then as_root="sudo -n"; \
+else \
+    echo "$(2) is missing, and installing it takes root: sudo sh -c '$(APT_INSTALL) $(1)'" >&2; exit 1; \
+fi; \
+echo "Installing $(1) ..."; \
+log=$$(mktemp); \
+if ! { $$as_root $(APT_GET) update && $$as_root $(APT_GET) install $(1); } >"$$log" 2>&1; then \
+    cat "$$log" >&2; rm -f "$$log"; \
+    echo "$(2) is missing and could not be installed. The command: $(APT_INSTALL) $(1)" >&2; exit 1; \
+fi; \
+rm -f "$$log"
+endef
+
 # Mooncake's binaries need libibverbs.so.1, also where there is no RDMA hardware.
 libibverbs: $(STAMP)
 	@if $(HAS_IBVERBS); then exit 0; fi; \
-	if ! command -v apt-get >/dev/null; then \
-	    echo "libibverbs.so.1 is missing: install your system's libibverbs package (Debian calls it libibverbs1)." >&2; exit 1; \
-	elif [ "$$(id -u)" = 0 ]; then as_root=; \
-	elif sudo -n true 2>/dev/null; then as_root="sudo -n"; \
-	else \
-	    echo "libibverbs.so.1 is missing, and installing it takes root: sudo sh -c '$(INSTALL_IBVERBS)'" >&2; exit 1; \
-	fi; \
-	echo "Installing libibverbs1 ..."; \
-	log=$$(mktemp); \
-	if ! { $$as_root $(APT_GET) update && $$as_root $(APT_GET) install libibverbs1; } >"$$log" 2>&1; then \
-	    cat "$$log" >&2; rm -f "$$log"; \
-	    echo "libibverbs.so.1 is missing and could not be installed. The command: $(INSTALL_IBVERBS)" >&2; exit 1; \
-	fi; \
-	rm -f "$$log"; \
+	$(call install_package,libibverbs1,libibverbs.so.1); \
 	$(HAS_IBVERBS) || { echo "libibverbs1 is installed, but libibverbs.so.1 still does not load." >&2; exit 1; }
+
+# Only tests need etcd, and they start their own: the service that Debian's package brings is not left running.
+etcd:
+	@if $(HAS_ETCD); then exit 0; fi; \
+	( $(call install_package,etcd-server,etcd); \
+	  if [ -d /run/systemd/system ]; then $$as_root systemctl --quiet disable --now etcd; fi; : ) || \
+	echo "The tests that need etcd will be skipped." >&2

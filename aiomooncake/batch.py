@@ -67,11 +67,12 @@ class Batch:
     keys, then the parts of questions; with `dedup`, each key once.
     """
 
-    __slots__ = ("_futures", "_lone_keys", "_parts", "_places", "keys", "on_done", "size")
+    __slots__ = ("_futures", "_lone_keys", "_parts", "_places", "attempts", "keys", "on_done", "size")
 
     def __init__(self) -> None:
         self.size = 0
-        self.on_done: Callable[[Batch], None]
+        self.attempts = 0  # how often it was sent
+        self.on_done: Callable[[Batch, AioMooncakeError | None], None]
         self.keys: Sequence[Key] = ()
         self._lone_keys: list[Key] = []
         self._futures: list[asyncio.Future[bool]] = []
@@ -99,6 +100,10 @@ class Batch:
         """The futures of those callers."""
         return [*self._futures, *(question.future for question, _, _ in self._parts)]
 
+    def ended_keys(self) -> int:
+        """How many keys of questions, lone keys aside, nobody waits for any longer."""
+        return sum(count for question, _, count in self._parts if question.future.done())
+
     def drop_done(self) -> None:
         """Take out callers that no longer wait (cancelled, or past their deadline)."""
         if any(future.done() for future in self._futures):
@@ -108,9 +113,10 @@ class Batch:
         self._parts = [part for part in self._parts if not part[0].future.done()]
         self.size = len(self._futures) + sum(count for _, _, count in self._parts)
 
-    def seal(self, *, dedup: bool, on_done: Callable[[Batch], None]) -> None:
-        """Fix what is asked; `on_done` is called when every caller has its answer or error."""
+    def seal(self, *, dedup: bool, on_done: Callable[[Batch, AioMooncakeError | None], None]) -> None:
+        """Fix what is asked. `on_done` is called when every caller has its answer, or with the error of the call."""
         self.on_done = on_done
+        self._places = None  # a batch is sealed again when callers were dropped
         keys: Sequence[Key] = self._lone_keys
         if self._parts:
             merged = list(keys)
@@ -133,20 +139,18 @@ class Batch:
         self._places = [places.setdefault(key, len(places)) for key in keys]
         return list(places)
 
-    def drop_invalid(self) -> None:
-        """Fail and take out the callers whose keys have no form on the wire."""
+    def drop_invalid(self) -> bool:
+        """Fail and take out the callers whose keys have no form on the wire; whether there is anybody less now."""
+        size = self.size
         self.drop_done()  # a future may have been cancelled in this very turn
         for key, future in zip(self._lone_keys, self._futures, strict=True):
-            try:
-                check_keys((key,))
-            except InvalidKeyError as error:
+            if (error := _fault((key,))) is not None:
                 future.set_exception(error)
         for question, _, _ in self._parts:
-            try:
-                check_keys(question.keys)
-            except InvalidKeyError as error:
+            if (error := _fault(question.keys)) is not None:
                 question.fail(error)
         self.drop_done()
+        return self.size < size
 
     def halves(self) -> tuple[Batch, Batch] | None:
         """The same in two batches, not sealed; None if there is but one key."""
@@ -196,7 +200,7 @@ class Batch:
             concerned = {at - start: code for at, code in errors.items() if start <= at < end} if errors else NO_ERRORS
             question.receive(offset, Reply(bits[start:end], concerned))
             start = end
-        self.on_done(self)
+        self.on_done(self, None)
 
     def _fail_lone(self, errors: Mapping[int, int]) -> None:
         for at, code in errors.items():
@@ -204,9 +208,8 @@ class Batch:
                 self._futures[at].set_exception(StoreError(code, key=self._lone_keys[at]))
 
     def failed(self, error: AioMooncakeError) -> None:
-        """Give every caller an error of its own (see `Call`)."""
-        self.fail_waiters(error)
-        self.on_done(self)
+        """Pass on that there will be no answers (see `Call`); the callers are not told yet."""
+        self.on_done(self, error)
 
     def fail_waiters(self, error: AioMooncakeError) -> None:
         """Give every caller that still waits an error of its own."""
@@ -215,3 +218,15 @@ class Batch:
                 future.set_exception(fresh(error))
         for question, _, _ in self._parts:
             question.fail(error)
+
+
+def _fault(keys: Sequence[Key]) -> InvalidKeyError | None:
+    try:
+        check_keys(keys)
+    except InvalidKeyError as error:
+        return error
+    except Exception as error:  # a stranger that cannot even be shown
+        failure = InvalidKeyError(f"a key raised {type(error).__name__} when looked at; keys are str or bytes")
+        failure.__cause__ = error
+        return failure
+    return None

@@ -30,7 +30,7 @@ from .deadlines import Deadlines
 from .errors import (
     ClosedError,
     ConnectError,
-    InvalidKeyError,
+    ConnectionLostError,
     LocalProtocolError,
     OverloadedError,
     RequestTimeout,
@@ -56,6 +56,12 @@ _SHORT = 256
 _FEW = 64
 # A question finds no place: then it is worth looking for them when they may be more than this part of the queue.
 _SLACK = 64
+# Keys with which a batch need not wait for the end of the turn, and how many batches a turn may send like that: while
+# tasks still ask, the master is at work. Few, since every call costs both sides some 10 us.
+_EARLY = 256
+_EARLY_PER_TURN = 2
+# How often a question is asked at most if its connection is lost each time.
+_MAX_ATTEMPTS = 3
 # Seconds that a close waits for answers where the config sets no limit.
 _DRAIN_LIMIT = 5.0
 
@@ -88,10 +94,13 @@ class Coalescer:
         # A batch that served several callers is likely followed by as many questions: gather those.
         self._expect_company = False
         self._no_room = False  # short questions wait and every slot is taken
+        self._early_left = _EARLY_PER_TURN
+        self._early_size = min(_EARLY, config.max_batch_keys)
         self._flush: asyncio.Handle | None = None
         self._lingers = False
         self._deadlines = Deadlines(self._loop, self._expire)
         self._closed = False
+        self._aborted = False
         self._drained: asyncio.Future[None] | None = None
         transport.bind(on_room=self._room, on_unavailable=self._fail_queued)
 
@@ -188,23 +197,36 @@ class Coalescer:
         batch = self._filling
         batch.add_lone(key, future)
         self.pending_keys += 1
-        if batch.size >= self._max_batch:
-            self._close_filling()
+        if batch.size >= self._early_size:
+            self._send_early()
 
     def _enqueue(self, question: Question) -> None:
-        self.pending_keys += len(question.keys)
         if len(question.keys) > _SHORT:
             self._long.append(question)
+            self.pending_keys += question.left
             return
-        while question.left:
+        while question.left and not question.future.done():  # what was sent early may have failed it
             batch = self._filling
-            batch.add_part(question, min(question.left, self._max_batch - batch.size))
-            if batch.size >= self._max_batch:
-                self._close_filling()
+            count = min(question.left, self._max_batch - batch.size)
+            batch.add_part(question, count)
+            self.pending_keys += count
+            if batch.size >= self._early_size:
+                self._send_early()
 
-    def _close_filling(self) -> None:
-        self._full.append(self._filling)
-        self._filling = Batch()
+    def _send_early(self) -> None:
+        """The filling batch is full, or large enough to be on its way while this turn of the loop goes on."""
+        if self._filling.size >= self._max_batch:
+            self._full.append(self._filling)
+            self._filling = Batch()
+        else:
+            self._early_left -= 1
+        self._set_early_size()
+        if not (self._no_room or self._linger or self._lobby):  # who lets others in from there also sends them
+            self._pump()
+
+    def _set_early_size(self) -> None:
+        early = self._early_left and not self._no_room and not self._linger
+        self._early_size = min(_EARLY, self._max_batch) if early else self._max_batch
 
     def _let_in(self) -> None:
         """Move from the lobby to the queue what fits by now, in order."""
@@ -283,11 +305,18 @@ class Coalescer:
     def _flush_now(self) -> None:
         self._flush = None
         self._expect_company = False
+        self._early_left = _EARLY_PER_TURN
+        self._set_early_size()
         self._pump()
 
     def _room(self) -> None:
-        self._no_room = False
+        self._set_no_room(False)
         self._pump()
+
+    def _set_no_room(self, no_room: bool) -> None:
+        if self._no_room is not no_room:
+            self._no_room = no_room
+            self._set_early_size()
 
     def _channel(self, *, bulk: bool) -> Channel | None:
         try:
@@ -311,7 +340,7 @@ class Coalescer:
                     batch = self._take_short()
                     self._long_turn = True
                 else:
-                    self._no_room = short
+                    self._set_no_room(short)
                     break
                 self._send(channel, batch)
                 if self._lobby:
@@ -330,12 +359,12 @@ class Coalescer:
             batch.seal(dedup=self._dedup, on_done=self._landed)
             try:
                 channel.send(batch)
-            except InvalidKeyError:
-                batch.drop_invalid()
-            except LocalProtocolError as error:
-                self._send_halves(batch, error)
-                return
+            except Exception as error:  # whatever it is: nobody may wait for what was never sent
+                if not batch.drop_invalid():
+                    self._send_halves(batch, error)
+                    return
             else:
+                batch.attempts += 1
                 self._flight.add(batch)
                 counters = self._counters
                 counters.calls += 1
@@ -343,24 +372,39 @@ class Coalescer:
                 counters.keys_merged += batch.size - len(batch.keys)
                 return
 
-    def _send_halves(self, batch: Batch, error: LocalProtocolError) -> None:
-        """A batch is too large for one frame: put its halves in front of the queue, or fail its only key."""
+    def _send_halves(self, batch: Batch, error: Exception) -> None:
+        """A batch cannot be sent as it is: put its halves in front of the queue, or fail its only key."""
         halves = batch.halves()
         if halves is None:
+            if not isinstance(error, LocalProtocolError):  # out of memory, or a fault of ours
+                error, cause = LocalProtocolError(f"the key could not be sent: {type(error).__name__}: {error}"), error
+                error.__cause__ = cause
             batch.fail_waiters(error)
             return
         self._full.extendleft(reversed(halves))
         self.pending_keys += batch.size
 
-    def _landed(self, batch: Batch) -> None:
-        """A call was answered or failed, and its callers have been told."""
+    def _landed(self, batch: Batch, error: AioMooncakeError | None) -> None:
+        """A call was answered, and its callers have been told, or it failed, and they have not."""
         self._flight.discard(batch)
-        self._expect_company = batch.waiters > 1
-        self._no_room = False
+        self._set_no_room(False)
+        if error is None:
+            self._expect_company = batch.waiters > 1
+        elif isinstance(error, ConnectionLostError) and batch.attempts < _MAX_ATTEMPTS and not self._aborted:
+            self._ask_again(batch)
+        else:
+            batch.fail_waiters(error)
         if self.pending_keys:
             self._pump()
         elif self._drained is not None:
             self._check_drained()
+
+    def _ask_again(self, batch: Batch) -> None:
+        """Its connection was lost, and existence is safe to ask twice: for those who still wait."""
+        batch.drop_done()
+        if batch.size:
+            self._full.appendleft(batch)
+            self.pending_keys += batch.size
 
     # ---- endings ----------------------------------------------------------------------------------------------
 
@@ -372,8 +416,9 @@ class Coalescer:
             phase = "awaiting reply" if id(future) in sent else "queued" if connected else "connecting"
             future.set_exception(RequestTimeout(f"no answer before the deadline ({phase}; {where})", phase=phase))
         self._counters.timeouts += len(futures)
-        waiting = (*self._long, *self._lobby)
-        self._note_ended(sum(_keys_of(one) for one in waiting if _future(one).done()) + len(futures))
+        ended = len(futures) + sum(batch.ended_keys() for batch in (*self._full, self._filling))
+        ended += sum(question.left for question in self._long if question.future.done())
+        self._note_ended(ended)
         if self._drained is not None:
             self._sweep()
             self._check_drained()
@@ -385,7 +430,7 @@ class Coalescer:
         self._full, self._filling, self._long, self._lobby = deque(), Batch(), deque(), deque()
         self.pending_keys = 0
         self._ended_early = 0
-        self._no_room = False
+        self._set_no_room(False)
         for batch in batches:
             batch.fail_waiters(error)
         for question in questions:
@@ -414,7 +459,7 @@ class Coalescer:
 
     def abort(self) -> None:
         """Take no more questions and fail those that wait. Those in flight are the transport's to fail."""
-        self._closed = True
+        self._closed = self._aborted = True
         self._deadlines.close()
         if self._flush is not None:
             self._flush.cancel()
@@ -431,7 +476,3 @@ class Coalescer:
 
 def _future(waiting: _Waiting) -> asyncio.Future[Any]:
     return waiting.future if isinstance(waiting, Question) else waiting[1]
-
-
-def _keys_of(waiting: _Waiting) -> int:
-    return waiting.left if isinstance(waiting, Question) else 1

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from .errors import ConfigError
-from .predictor import DEFAULT_PAGES
 
-__all__ = ["EngineConfig", "check_timeout"]
+__all__ = ["DEFAULT_PREDICTOR_PAGES", "EngineConfig", "check_timeout"]
+
+# 1 MB.
+DEFAULT_PREDICTOR_PAGES = 500_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +50,7 @@ class EngineConfig:
     errors: Literal["raise", "miss"] = "raise"
     dedup: bool = True
     predict: bool = True
-    predictor_pages: int = DEFAULT_PAGES
+    predictor_pages: int = DEFAULT_PREDICTOR_PAGES
 
     def __post_init__(self) -> None:
         check_timeout(self.timeout)

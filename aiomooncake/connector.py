@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from .transport.base import Transport
+    from .transport.rpc import LeaderSource
 
 __all__ = ["Connector", "connect"]
 
@@ -27,7 +28,8 @@ def connect(
     """An engine to be: `async with` it for as long as the engine is needed, or `await` it and close the engine later.
 
     Args:
-        target: "host:port" of a master's RPC port, or "mooncake://host:port,host:port?tenant=NAME": whichever serves.
+        target: "host:port" of a master's RPC port; "mooncake://host:port,host:port?tenant=NAME": whichever serves; or
+            "etcd://host:port,host:port/cluster": the leader that etcd names (extra `ha`).
         store: instead of a target, a `MooncakeDistributedStore` that was set up. It stays the caller's to close.
         config: the options; default: `EngineConfig()`.
         **overrides: single options, over `config`.
@@ -84,11 +86,18 @@ class Connector:
         config = self._config
         if self._store is not None:
             return StoreTransport(self._store, workers=config.connections)
-        assert self._target is not None
+        target = self._target
+        assert target is not None
+        leader: LeaderSource | None = None
+        if target.cluster is not None:
+            from .transport.leader import EtcdLeader  # needs the extra `ha`, and httpx takes 50 ms to import
+
+            leader = EtcdLeader(target.addresses, target.cluster)
         return RpcTransport(
-            self._target.addresses,
-            tenant=self._target.tenant,
+            () if leader else target.addresses,
+            tenant=target.tenant,
             connections=config.connections,
             max_in_flight=config.max_in_flight,
             max_batch_keys=config.max_batch_keys,
+            leader=leader,
         )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import warnings
 from collections.abc import Sized
+from contextlib import suppress
 from dataclasses import asdict
 from enum import Enum
 from functools import partial
@@ -96,6 +98,7 @@ class Engine:
         self._hit_watch = HitWatch()
         self._outage = OutageNotice()
         self._loop = asyncio.get_running_loop()
+        self._pid = os.getpid()
         self._open = False
         self._closed: asyncio.Future[None] | None = None
 
@@ -239,7 +242,8 @@ class Engine:
                 f"layout is {layout!r}; make one with Layout(…), Layout.sglang(…) or Layout.from_sglang(…)"
             )
         hash_pages = partial(layout.page_hashes, token_ids, extra_key=extra_key, cache_salt=cache_salt)
-        long = isinstance(token_ids, Sized) and len(token_ids) > _HASHED_ON_THE_LOOP
+        given: object = token_ids  # what it should be is for the layout to say
+        long = isinstance(given, Sized) and len(given) > _HASHED_ON_THE_LOOP
         page_hashes = await anyio.to_thread.run_sync(hash_pages) if long else hash_pages()
         return await self.lookup(page_hashes, layout, restorable=restorable, timeout=timeout)
 
@@ -333,7 +337,7 @@ class Engine:
         May be called again, and by several tasks: each returns when the engine is closed. If the first is cancelled,
         what is left fails at once.
         """
-        if asyncio.get_running_loop() is not self._loop:
+        if not _is_running_here(self._loop):
             raise WrongLoopError("this engine must be closed on its own event loop")
         if self._closed is not None:
             await asyncio.shield(self._closed)
@@ -353,11 +357,20 @@ class Engine:
         self._transport.abort()
 
     def __del__(self) -> None:
-        if getattr(self, "_open", False):
+        # A forked child must leave its parent's sockets, and the selector that both share, alone.
+        if getattr(self, "_open", False) and self._pid == os.getpid():
             text = f"{self!r} was never closed; use `async with connect(…)`"
             warnings.warn(text, ResourceWarning, stacklevel=2, source=self)
-            if not self._loop.is_closed():
-                self._transport.abort()
+            with suppress(RuntimeError):  # the loop was closed, and its transports with it
+                # Whoever lets go of us last may do so on another thread.
+                self._loop.call_soon_threadsafe(self._transport.abort)
+
+
+def _is_running_here(loop: asyncio.AbstractEventLoop) -> bool:
+    try:
+        return asyncio.get_running_loop() is loop
+    except RuntimeError:
+        return False
 
 
 def _checked(timeout: float | None) -> float | None:

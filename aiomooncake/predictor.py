@@ -18,16 +18,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from aiomooncake.errors import ConfigError
+from .config import DEFAULT_PREDICTOR_PAGES
+from .errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
     from numpy.typing import NDArray
 
-__all__ = ["DEFAULT_PAGES", "Forecast", "Predictor"]
+__all__ = ["Forecast", "Predictor"]
 
-DEFAULT_PAGES = 500_000  # 1 MB
 
 # Odd multipliers without pattern (splitmix64's sequence); only spread matters.
 _WORD_FACTORS = np.array(
@@ -85,7 +85,7 @@ class Predictor:
         ConfigError: `pages` is less than 1.
     """
 
-    def __init__(self, pages: int = DEFAULT_PAGES) -> None:
+    def __init__(self, pages: int = DEFAULT_PREDICTOR_PAGES) -> None:
         if pages < 1:
             raise ConfigError(f"the predictor must remember at least 1 page, not {pages!r}")
         self._capacity = pages  # of each generation

@@ -7,9 +7,12 @@ from urllib.parse import parse_qsl
 
 from .errors import ConfigError
 
-__all__ = ["Address", "Target", "parse_target"]
+__all__ = ["Address", "Target", "parse_address", "parse_target"]
 
-_FORMS = 'give "host:port" or "mooncake://host:port[,host:port…][?tenant=NAME]"'
+_FORMS = (
+    'give "host:port", "mooncake://host:port[,host:port…][?tenant=NAME]"'
+    ' or "etcd://host:port[,host:port…]/cluster[?tenant=NAME]"'
+)
 
 
 class Address(NamedTuple):
@@ -23,17 +26,22 @@ class Address(NamedTuple):
 
 
 class Target(NamedTuple):
-    """The masters to try, in order, and the tenant whose keys are meant."""
+    """Who is asked, and the tenant whose keys are meant.
+
+    `addresses` are the masters to try, in order; or, if `cluster` is given, the etcd that knows the leader of the
+    masters with this cluster id.
+    """
 
     addresses: tuple[Address, ...]
     tenant: str
+    cluster: str | None = None
 
 
 def parse_target(text: str) -> Target:
-    """Read "host:port" or "mooncake://host:port,host:port?tenant=NAME".
+    """Read one of the three forms of a target.
 
     Raises:
-        ConfigError: it is neither; the message says what is wrong with it.
+        ConfigError: it is none of them; the message says what is wrong with it.
     """
     if not isinstance(text, str):
         raise ConfigError(f"target is {text!r}; {_FORMS}")
@@ -42,14 +50,19 @@ def parse_target(text: str) -> Target:
     scheme, separator, rest = text.partition("://")
     if not separator:
         return Target((_address(text, text),), "default")
-    if scheme != "mooncake":
+    if scheme not in ("mooncake", "etcd"):
         raise ConfigError(f"target {text!r} has the unknown scheme {scheme!r}; {_FORMS}")
+    if "#" in rest:
+        raise ConfigError(f"target {text!r} has a fragment; {_FORMS}")
     # Not urlsplit: what it takes in brackets, behind another address, depends on Python's version.
-    servers, _, query = rest.partition("?")
-    servers = servers.removesuffix("/")
-    if "/" in servers or "#" in rest:
-        raise ConfigError(f"target {text!r} has a path or fragment; {_FORMS}")
-    return Target(tuple(_address(part, text) for part in servers.split(",")), _tenant(query, text))
+    path, _, query = rest.partition("?")
+    servers, _, cluster = path.partition("/")
+    if scheme == "mooncake" and cluster:
+        raise ConfigError(f"target {text!r} has a path; {_FORMS}")
+    if scheme == "etcd" and not cluster:
+        raise ConfigError(f"target {text!r} names no cluster; Mooncake's default is mooncake_cluster; {_FORMS}")
+    addresses = tuple(_address(part, text) for part in servers.split(","))
+    return Target(addresses, _tenant(query, text), cluster or None)
 
 
 def _tenant(query: str, text: str) -> str:
@@ -63,6 +76,11 @@ def _tenant(query: str, text: str) -> str:
     if len(options) > 1:
         raise ConfigError(f"target {text!r} names {len(options)} tenants; {_FORMS}")
     return options[0][1] if options else "default"
+
+
+def parse_address(text: str) -> Address:
+    """Read "host:port"; raises ConfigError as `parse_target` does."""
+    return _address(text, text)
 
 
 def _address(part: str, text: str) -> Address:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import anyio
 import uvloop
@@ -30,7 +30,7 @@ class _Result(NamedTuple):
     p99: float
 
 
-async def _measure(address: str, keys: list[str], **options: int) -> _Result:
+async def _measure(address: str, keys: list[str], **options: Any) -> _Result:
     async with am.connect(address, timeout=None, **options) as engine:
         rates = []
         for _ in range(5):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import hashlib
 import inspect
 import time
 from contextlib import asynccontextmanager
@@ -12,17 +11,13 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import anyio
 import numpy as np
 
+from aiomooncake.bench.keys import page_keys
 from aiomooncake.local import LocalCluster
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 
 __all__ = ["Latency", "latency", "master_holding", "page_keys", "questions_per_second", "sample", "side_by_side"]
-
-
-def page_keys(count: int) -> list[str]:
-    """`count` object keys as engines make them, 64 hexadecimal digits each."""
-    return [hashlib.sha256(f"page{index}".encode()).hexdigest() for index in range(count)]
 
 
 @asynccontextmanager

@@ -19,6 +19,7 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from aiomooncake.bench.replay import TRACE
 from aiomooncake.hybrid import lookup
 from aiomooncake.layout import HitPolicy, Layout, Pool
 from aiomooncake.predictor import Predictor
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 __all__ = ["BLOCK_PAGES", "MLA", "V4", "Tally", "load_trace", "main", "replay"]
 
 BLOCK_PAGES = 8
-TRACE = Path(__file__).parent / "data" / "conversation_trace.jsonl.xz"
 
 MLA = Layout((Pool("kv", ("__k",)),))
 V4 = Layout(

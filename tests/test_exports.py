@@ -24,8 +24,9 @@ LAYERS = (
     ("contrib",),
     ("blocking",),
     ("local", "testing"),
+    ("connector",),
     ("engine",),
-    ("hybrid",),
+    ("hybrid", "notices"),
     ("layout", "predictor"),
     ("hashing",),
     ("coalescer",),
@@ -124,7 +125,9 @@ class Module:
             for node in self.tree.body
             if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))
             # The command line calls its commands by their place in it.
-            and not any(".command(" in ast.unparse(mark) for mark in node.decorator_list)
+            and not any(
+                part in ast.unparse(mark) for mark in node.decorator_list for part in (".command(", ".callback(")
+            )
         }
 
 

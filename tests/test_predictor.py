@@ -8,7 +8,8 @@ from hypothesis import given, settings
 
 from aiomooncake.errors import ConfigError
 from aiomooncake.layout import Layout, Pool
-from aiomooncake.predictor import DEFAULT_PAGES, Predictor
+from aiomooncake.config import EngineConfig
+from aiomooncake.predictor import Predictor
 
 ONE = Layout((Pool("kv", ("_k",)),))
 OTHER = Layout((Pool("kv", ("_k",)),), key_prefix="other")
@@ -65,7 +66,7 @@ def test_two_layouts_never_mix_and_equal_ones_are_one() -> None:
 
 
 def test_memory_is_bounded_and_two_bytes_a_page() -> None:
-    assert Predictor().memory_bytes == 2 * DEFAULT_PAGES == 1_000_000
+    assert Predictor().memory_bytes == 2 * EngineConfig().predictor_pages == 1_000_000
     predictor = Predictor(2000)
     before = predictor.memory_bytes
     for number in range(100):

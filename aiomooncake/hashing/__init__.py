@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from aiomooncake.hashing.hasher import PageHasher
-from aiomooncake.hashing.lmcache import LMCacheHasher, lmcache_chunk_hashes
-from aiomooncake.hashing.sglang import SGLangHasher, sglang_namespace_seed, sglang_page_hashes
-from aiomooncake.hashing.vllm import VLLMHasher, vllm_block_hashes
+from .hasher import PageHasher
+from .lmcache import LMCacheHasher, lmcache_chunk_hashes
+from .sglang import SGLangHasher, sglang_namespace_seed, sglang_page_hashes
+from .vllm import VLLMHasher, vllm_block_hashes
 
 __all__ = [
     "LMCacheHasher",

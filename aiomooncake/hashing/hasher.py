@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from aiomooncake.hashing.tokens import TokenIds
+    from .tokens import TokenIds
 
 __all__ = ["PageHasher"]
 

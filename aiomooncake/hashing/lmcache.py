@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from aiomooncake.errors import ConfigError
-from aiomooncake.hashing.serial import SERIALIZERS
-from aiomooncake.hashing.tokens import as_tokens, check_count, check_text
+from ..errors import ConfigError
+from .serial import SERIALIZERS
+from .tokens import as_tokens, check_count, check_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aiomooncake.hashing.tokens import TokenArray, TokenIds
+    from .tokens import TokenArray, TokenIds
 
 __all__ = ["LMCacheHasher", "lmcache_chunk_hashes"]
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from aiomooncake.hashing.tokens import TokenArray
+    from .tokens import TokenArray
 
     Atom: TypeAlias = int | bytes | str | None
     Value: TypeAlias = Atom | tuple[Atom, ...]

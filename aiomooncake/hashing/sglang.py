@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from aiomooncake.errors import ConfigError
-from aiomooncake.hashing.tokens import as_tokens, check_count, check_text
+from ..errors import ConfigError
+from .tokens import as_tokens, check_count, check_text
 
 if TYPE_CHECKING:
-    from aiomooncake.hashing.tokens import TokenArray, TokenIds
+    from .tokens import TokenArray, TokenIds
 
 __all__ = ["SGLangHasher", "sglang_namespace_seed", "sglang_page_hashes"]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aiomooncake.errors import ConfigError
+from ..errors import ConfigError
 
 if TYPE_CHECKING:
     from typing import TypeAlias

@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from aiomooncake.errors import ConfigError
-from aiomooncake.hashing.serial import SERIALIZERS
-from aiomooncake.hashing.tokens import as_tokens, check_count, check_text
+from ..errors import ConfigError
+from .serial import SERIALIZERS
+from .tokens import as_tokens, check_count, check_text
 
 if TYPE_CHECKING:
-    from aiomooncake.hashing.tokens import TokenIds
+    from .tokens import TokenIds
 
 __all__ = ["VLLMHasher", "vllm_block_hashes"]
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from aiomooncake.hybrid.lookup import FIRST_WINDOW, Ask, Lookup, Prefix, lookup, prefix_length
-from aiomooncake.hybrid.result import LookupResult
+from .lookup import FIRST_WINDOW, Ask, Lookup, Prefix, lookup, prefix_length
+from .result import LookupResult
 
 __all__ = ["FIRST_WINDOW", "Ask", "Lookup", "LookupResult", "Prefix", "lookup", "prefix_length"]

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
-from aiomooncake.errors import StoreError
-from aiomooncake.hybrid.plan import Plan
-from aiomooncake.hybrid.result import LookupResult
-from aiomooncake.hybrid.tracks import LeadingTrack
-from aiomooncake.reply import Reply
+from ..errors import StoreError
+from ..reply import Reply
+from .plan import Plan
+from .result import LookupResult
+from .tracks import LeadingTrack
 
 if TYPE_CHECKING:
-    from aiomooncake.hybrid.plan import Fault
-    from aiomooncake.layout import Layout
-    from aiomooncake.predictor import Predictor
+    from ..layout import Layout
+    from ..predictor import Predictor
+    from .plan import Fault
 
 __all__ = ["FIRST_WINDOW", "Ask", "Lookup", "Prefix", "lookup", "prefix_length"]
 

@@ -22,17 +22,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from aiomooncake.hybrid.tracks import UNKNOWN, LeadingTrack, TrailingTrack
-from aiomooncake.layout import KV_POOL, HitPolicy
-from aiomooncake.reply import ERROR, HIT
+from ..layout import KV_POOL, HitPolicy
+from ..reply import ERROR, HIT
+from .tracks import UNKNOWN, LeadingTrack, TrailingTrack
 
 if TYPE_CHECKING:
     from collections.abc import Container
 
     from numpy.typing import NDArray
 
-    from aiomooncake.layout import Layout
-    from aiomooncake.reply import Reply
+    from ..layout import Layout
+    from ..reply import Reply
 
 __all__ = ["Fault", "Plan", "Span", "Verdict"]
 

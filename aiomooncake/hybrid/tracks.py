@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from aiomooncake.reply import ERROR, HIT, MISS
+from ..reply import ERROR, HIT, MISS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from aiomooncake.layout.core import Layout
-from aiomooncake.layout.pool import KV_POOL, HitPolicy, Pool
-from aiomooncake.layout.sglang import SGLangPool
-from aiomooncake.layout.vllm import VLLMGroup
+from .core import Layout
+from .pool import KV_POOL, HitPolicy, Pool
+from .sglang import SGLangPool
+from .vllm import VLLMGroup
 
 __all__ = ["KV_POOL", "HitPolicy", "Layout", "Pool", "SGLangPool", "VLLMGroup"]

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from aiomooncake.errors import ConfigError, InvalidKeyError
-from aiomooncake.hashing.sglang import SGLangHasher
-from aiomooncake.layout import lmcache, sglang, sglang_reply, vllm
-from aiomooncake.layout.pool import KV_POOL, Pool, is_count, is_text
+from ..errors import ConfigError, InvalidKeyError
+from ..hashing.sglang import SGLangHasher
+from . import lmcache, sglang, sglang_reply, vllm
+from .pool import KV_POOL, Pool, is_count, is_text
 
 if TYPE_CHECKING:
-    from aiomooncake.hashing.hasher import PageHasher
-    from aiomooncake.hashing.tokens import TokenIds
+    from ..hashing.hasher import PageHasher
+    from ..hashing.tokens import TokenIds
 
 __all__ = ["Layout"]
 

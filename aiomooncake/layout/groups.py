@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aiomooncake.layout.pool import KV_POOL, HitPolicy, Pool
+from .pool import KV_POOL, HitPolicy, Pool
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aiomooncake.errors import ConfigError
-from aiomooncake.hashing.lmcache import LMCacheHasher
-from aiomooncake.layout.groups import group_names, group_pool
-from aiomooncake.layout.pool import KV_POOL, Pool, is_count, is_text
-from aiomooncake.layout.ranks import select_ranks
+from ..errors import ConfigError
+from ..hashing.lmcache import LMCacheHasher
+from .groups import group_names, group_pool
+from .pool import KV_POOL, Pool, is_count, is_text
+from .ranks import select_ranks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from aiomooncake.layout.core import Layout
+    from .core import Layout
 
 __all__ = ["lmcache"]
 

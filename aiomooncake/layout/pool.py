@@ -6,12 +6,12 @@ import enum
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from aiomooncake.errors import ConfigError
+from ..errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["KV_POOL", "HitPolicy", "Pool"]
+__all__ = ["KV_POOL", "HitPolicy", "Pool", "is_count", "is_text"]
 
 KV_POOL = "kv"
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from aiomooncake.errors import ConfigError
-from aiomooncake.layout.pool import is_count
+from ..errors import ConfigError
+from .pool import is_count
 
 __all__ = ["select_ranks"]
 

@@ -9,15 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from aiomooncake.errors import ConfigError
-from aiomooncake.hashing.sglang import SGLangHasher
-from aiomooncake.layout.pool import KV_POOL, HitPolicy, Pool, is_count, is_text
-from aiomooncake.layout.ranks import select_ranks
+from ..errors import ConfigError
+from ..hashing.sglang import SGLangHasher
+from .pool import KV_POOL, HitPolicy, Pool, is_count, is_text
+from .ranks import select_ranks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from aiomooncake.layout.core import Layout
+    from .core import Layout
 
 __all__ = ["SGLangPool", "sglang"]
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from aiomooncake.errors import ConfigError
-from aiomooncake.hashing.sglang import SGLangHasher
-from aiomooncake.layout.pool import Pool, is_count
+from ..errors import ConfigError
+from ..hashing.sglang import SGLangHasher
+from .pool import Pool, is_count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from aiomooncake.layout.core import Layout
+    from .core import Layout
 
 __all__ = ["from_sglang"]
 

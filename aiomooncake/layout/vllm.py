@@ -8,16 +8,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from aiomooncake.errors import ConfigError
-from aiomooncake.hashing.vllm import VLLMHasher
-from aiomooncake.layout.groups import group_names, group_pool
-from aiomooncake.layout.pool import is_count, is_text
-from aiomooncake.layout.ranks import select_ranks
+from ..errors import ConfigError
+from ..hashing.vllm import VLLMHasher
+from .groups import group_names, group_pool
+from .pool import is_count, is_text
+from .ranks import select_ranks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aiomooncake.layout.core import Layout
+    from .core import Layout
 
 __all__ = ["VLLMGroup", "vllm"]
 

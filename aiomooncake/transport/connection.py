@@ -73,7 +73,7 @@ class Connection(asyncio.Protocol):
         self._encoder = BatchExistEncoder(None)
         self._established = False
         self._paused = False
-        self._lost = False
+        self._ended_by: AioMooncakeError | None = None
 
     # ---- asyncio.Protocol -------------------------------------------------------------------------------------
 
@@ -148,7 +148,10 @@ class Connection(asyncio.Protocol):
 
     def _update_room(self) -> None:
         self.has_room = (
-            self._established and not self._paused and not self._lost and len(self._session) < self._max_in_flight
+            self._established
+            and not self._paused
+            and self._ended_by is None
+            and len(self._session) < self._max_in_flight
         )
 
     # ---- life -------------------------------------------------------------------------------------------------
@@ -181,15 +184,17 @@ class Connection(asyncio.Protocol):
 
     def _ask(self, function: int, body: bytes) -> asyncio.Future[Frame]:
         assert self._transport is not None
+        if self._ended_by is not None:  # what a stranger says unasked may come before `create_connection` returns
+            raise fresh(self._ended_by)
         future: asyncio.Future[Frame] = asyncio.get_running_loop().create_future()
         self._transport.write(self._session.request(function, body, future))
         return future
 
     def end(self, error: AioMooncakeError) -> None:
         """Drop the connection now and fail what is out with an error of this kind; again: nothing."""
-        if self._lost:
+        if self._ended_by is not None:
             return
-        self._lost = True
+        self._ended_by = error
         self.has_room = False
         if self._transport is not None:
             self._transport.abort()

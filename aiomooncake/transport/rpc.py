@@ -25,6 +25,8 @@ _LARGEST_BLOCK = 4 << 20
 # be noticed; an attempt at a closed port costs a fraction of a millisecond.
 _BACKOFF_FIRST = 0.01
 _BACKOFF_LIMIT = 0.2
+# Seconds for which `connect` waits for the other connections once one stands.
+_COMPANY_LIMIT = 0.25
 # Seconds between looks at connections that owe us answers, and how long one may be silent before it is in doubt:
 # longer for more keys, at many times what a master needs for one (0.4 to 1.2 us), since others ask it too.
 _LOOK_INTERVAL = 0.1
@@ -98,7 +100,9 @@ class RpcTransport:
     def channel(self, *, bulk: bool) -> Connection | None:
         """See `Transport`."""
         best: Connection | None = None
-        for link in self._bulk_links if bulk else self._links:
+        # While none of the links for bulk calls stands, they take the others: nothing says when one will.
+        keeps_free = bulk and any(link.connection is not None for link in self._bulk_links)
+        for link in self._bulk_links if keeps_free else self._links:
             connection = link.connection
             if connection is None:
                 self._revive(link)
@@ -111,7 +115,7 @@ class RpcTransport:
         return best
 
     async def connect(self) -> None:
-        """See `Transport`. Succeeds when one connection stands; the others are made meanwhile, or on demand."""
+        """See `Transport`. Succeeds when one connection stands; the others get a moment, and are made meanwhile."""
         _keep_blocks()
         if self._leader is not None:
             self._following = self._loop.create_task(self._leader.watch(self._led_by), name="aiomooncake leader")
@@ -123,7 +127,7 @@ class RpcTransport:
             if self._backoff.error is not None:
                 raise fresh(self._backoff.error)
         if others:
-            await asyncio.wait([link.start(self._establish(link)) for link in others])
+            await asyncio.wait([link.start(self._establish(link)) for link in others], timeout=_COMPANY_LIMIT)
 
     async def aclose(self) -> None:
         """See `Transport`."""
@@ -174,17 +178,22 @@ class RpcTransport:
             raise fresh(self._backoff.error)
 
     async def _establish(self, link: _Link) -> None:
-        failure: ConnectError | None = None
+        connection = await self._attempt(link, only_current=self.open_channels > 0)
+        if connection is not None:
+            link.connection = connection
+            self._on_room()
+
+    async def _attempt(self, link: _Link, *, only_current: bool) -> Connection | None:
+        """Dial for this link. If that fails, those who wait are told, unless a connection stands or may still come."""
         try:
-            link.connection = await self._dial(only_current=self.open_channels > 0)
+            return await self._dial(only_current=only_current)
         except ConnectError as error:
             failure = error
         finally:
             link.ended()
-        if failure is None:
-            self._on_room()
-        elif not self.open_channels and not self._is_dialing():
+        if not self.open_channels and not self._is_dialing():
             self._on_unavailable(failure)
+        return None
 
     async def _dial(self, *, only_current: bool) -> Connection:
         """A connection to a master that serves; whatever stands to another master is dropped."""
@@ -229,12 +238,9 @@ class RpcTransport:
 
     async def _replace(self, link: _Link, doubted: Connection, answers: int) -> None:
         """Put a new connection in the place of a silent one, if a master answers there and it is silent still."""
-        try:
-            connection = await self._dial(only_current=False)
-        except ConnectError:
+        connection = await self._attempt(link, only_current=False)
+        if connection is None:
             return  # nobody answers there either, so the old one is as good
-        finally:
-            link.ended()
         if link.connection is doubted and doubted.answers == answers:
             link.connection = connection
             self.connections_lost += 1

@@ -1,0 +1,221 @@
+"""`max_pending_keys`: what waits outside or is refused, who gets in first, who frees a place (promise 6)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from aiomooncake.errors import OverloadedError, RequestTimeout
+
+from ..fakes import FakeTransport, run_jumping
+from .callers import Callers, numbered, turn
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_what_finds_no_place_waits_outside_and_gets_in_in_order() -> None:
+    callers = Callers(max_pending_keys=3, max_batch_keys=2)
+    transport = callers.transport
+    blocker = await callers.start("blocker")
+    tasks = [await callers.start(key) for key in numbered(9)]
+    assert callers.place == (3, 6, 1)
+    while transport.out:
+        assert callers.coalescer.pending_keys <= 3
+        transport.answer()
+    await asyncio.gather(blocker, *tasks)
+    assert [key for keys in transport.keys_sent[1:] for key in keys] == numbered(9)
+    assert callers.place == (0, 0, 0)
+
+
+@pytest.mark.parametrize("many", [False, True], ids=["one key", "several keys"])
+async def test_nobody_overtakes_who_waits_outside(many: bool) -> None:
+    callers = Callers(max_pending_keys=10)
+    blocker = await callers.start("blocker")
+    first = await callers.start_many(numbered(8))
+    large = await callers.start_many(numbered(5, "large"))
+    # It would fit, were it not for the large one.
+    small: asyncio.Task[Any] = await (callers.start_many(["small"]) if many else callers.start("small"))
+    assert callers.place == (8, 2, 1)
+    callers.transport.answer_all()
+    await asyncio.gather(blocker, first, large, small)
+    assert list(map(len, callers.transport.keys_sent)) == [1, 8, 6]
+
+
+@pytest.mark.parametrize("max_batch_keys", [1, 5, 300])
+@pytest.mark.parametrize("size", [1, 7, 256])
+async def test_who_is_let_in_is_asked_for_once(max_batch_keys: int, size: int) -> None:
+    callers = Callers(FakeTransport(slots=2), max_pending_keys=600, max_batch_keys=max_batch_keys, dedup=False)
+    transport = callers.transport
+    blockers = [await callers.start("blocker") for _ in range(2)]
+    tasks: list[asyncio.Task[Any]] = [
+        await (callers.start(f"{number}-0") if size == 1 else callers.start_many(numbered(size, str(number))))
+        for number in range(1400 // size)
+    ]
+    assert callers.coalescer.lobby_size
+    while transport.out:
+        transport.answer()
+        assert callers.coalescer.pending_keys <= 600
+    await asyncio.gather(*blockers, *tasks)
+    asked = [key for keys in transport.keys_sent for key in keys if key != "blocker"]
+    assert len(asked) == len(set(asked)) == 1400 // size * size
+    assert callers.place == (0, 0, 0)
+
+
+async def test_a_full_queue_refuses_when_told_to() -> None:
+    callers = Callers(max_pending_keys=3, overload="raise")
+    tasks = [await callers.start("blocker"), *[await callers.start(key) for key in numbered(3)]]
+    with pytest.raises(OverloadedError, match=r"3 keys wait.*1 more.*max_pending_keys=3"):
+        await callers.exists("more", 1.0)
+    with pytest.raises(OverloadedError):
+        await callers.ask(["more", "and more"], 1.0)
+    assert callers.counters.refused == 2
+    assert callers.place == (3, 0, 1)
+    callers.transport.answer_all()
+    await asyncio.gather(*tasks)
+    assert callers.transport.keys_sent == [("blocker",), tuple(numbered(3))]
+    task = await callers.start("more")
+    callers.transport.answer()
+    assert await task is False
+
+
+@pytest.mark.parametrize("overload", ["wait", "raise"])
+async def test_a_question_that_could_never_fit_is_let_in_when_nothing_else_waits(overload: str) -> None:
+    callers = Callers(max_pending_keys=3, max_batch_keys=4, overload=overload)
+    task = await callers.start_many(numbered(10))
+    assert callers.place == (6, 0, 1)
+    callers.transport.answer_all()
+    assert (await task).bits == bytes(10)
+    assert callers.place == (0, 0, 0)
+
+
+async def test_a_question_that_could_never_fit_waits_outside_until_then() -> None:
+    callers = Callers(max_pending_keys=3, max_batch_keys=4)
+    blocker = await callers.start("blocker")
+    waiting = await callers.start("waiting")
+    large = await callers.start_many(numbered(10))
+    behind = await callers.start("behind")
+    assert callers.place == (1, 2, 1)
+    callers.transport.answer_all()
+    assert (await large).bits == bytes(10)
+    await asyncio.gather(blocker, waiting, behind)
+
+
+@pytest.mark.parametrize("count", [1, 30, 2000])
+async def test_cancelled_questions_free_their_places_in_the_queue(count: int) -> None:
+    callers = Callers(max_pending_keys=count, overload="raise", max_batch_keys=8)
+    blocker = await callers.start("blocker")
+    tasks = [asyncio.create_task(callers.exists(key)) for key in numbered(count)]
+    await turn()
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    fresh = [await callers.start(key) for key in numbered(count, "fresh")[:100]]
+    callers.transport.answer_all()
+    assert await asyncio.gather(*fresh) == [False] * len(fresh)
+    await blocker
+    assert not set(numbered(count)) & {key for keys in callers.transport.keys_sent for key in keys}
+
+
+@pytest.mark.parametrize("size", [200, 5000])
+@pytest.mark.parametrize("end", ["cancelled", "expired"])
+def test_one_large_question_that_ended_frees_its_places(size: int, end: str) -> None:
+    async def run() -> None:
+        callers = Callers(max_pending_keys=size, overload="raise")
+        blocker = await callers.start("blocker")
+        task = await callers.start_many(numbered(size), 1.0)
+        assert callers.coalescer.pending_keys == size
+        if end == "cancelled":
+            task.cancel()
+        else:
+            await asyncio.sleep(2)
+        await asyncio.gather(task, return_exceptions=True)
+        future = callers.coalescer.ask(numbered(size, "other"), None)
+        callers.transport.answer_all()
+        assert (await future).bits == bytes(size)
+        await blocker
+
+    run_jumping(run())
+
+
+async def test_a_cancelled_large_question_lets_in_who_waited_outside() -> None:
+    callers = Callers(FakeTransport(channels=2), max_pending_keys=1000)
+    transport = callers.transport
+    huge = await callers.start_many(numbered(5000))
+    short = await callers.start("short")
+    assert callers.place == (5000 - 2048, 1, 1)
+    huge.cancel()
+    await turn(3)
+    assert transport.keys_sent[1:] == [("short",)]  # though the call in flight still hangs
+    transport.answer_all()
+    assert await short is False
+
+
+def test_questions_whose_deadline_passed_free_their_places() -> None:
+    async def run() -> None:
+        callers = Callers(max_pending_keys=3, overload="raise")
+        blocker = await callers.start("blocker")
+        tasks = [await callers.start(key, 1.0) for key in numbered(3)]
+        await asyncio.sleep(2)
+        for task in tasks:
+            with pytest.raises(RequestTimeout):
+                await task
+        fresh = [await callers.start(key) for key in numbered(3, "fresh")]
+        callers.transport.answer_all()
+        await asyncio.gather(blocker, *fresh)
+
+    run_jumping(run())
+
+
+async def test_who_gives_up_outside_is_not_let_in() -> None:
+    callers = Callers(max_pending_keys=1)
+    blocker = await callers.start("blocker")
+    queued = await callers.start("queued")
+    outside = [await callers.start(key) for key in numbered(3)]
+    outside[1].cancel()
+    await turn()
+    callers.transport.answer_all()
+    await asyncio.gather(blocker, queued, outside[0], outside[2])
+    assert "key-1" not in [key for keys in callers.transport.keys_sent for key in keys]
+
+
+@pytest.mark.parametrize("max_pending_keys", [1, 50, 1 << 20], ids=["outside", "both", "queued"])
+@pytest.mark.parametrize("many", [False, True], ids=["one key", "long questions"])
+async def test_while_the_master_hangs_cancelled_questions_do_not_pile_up(max_pending_keys: int, many: bool) -> None:
+    callers = Callers(max_pending_keys=max_pending_keys)
+    blocker = await callers.start("blocker")
+    size = 300 if many else 1
+    for _ in range(1000):
+        task = await (callers.start_many(numbered(size)) if many else callers.start("key"))
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    pending, outside, in_flight = callers.place
+    assert pending + size * outside <= 2 * (64 + size)
+    assert in_flight == 1
+    callers.transport.answer_all()
+    await blocker
+    assert callers.counters.cancelled == 1000
+    assert callers.counters.calls == 1
+    assert callers.place == (0, 0, 0)
+
+
+@pytest.mark.parametrize("max_pending_keys", [1, 50, 1 << 20], ids=["outside", "both", "queued"])
+@pytest.mark.parametrize("size", [1, 300], ids=["one key", "long questions"])
+def test_while_the_master_hangs_expired_questions_do_not_pile_up(max_pending_keys: int, size: int) -> None:
+    async def run() -> None:
+        callers = Callers(max_pending_keys=max_pending_keys)
+        blocker = await callers.start("blocker")
+        for _ in range(200):
+            task = await (callers.start("key", 0.5) if size == 1 else callers.start_many(numbered(size), 0.5))
+            await asyncio.sleep(1)
+            with pytest.raises(RequestTimeout):
+                await task
+        pending, outside, _ = callers.place
+        assert pending + size * outside <= 2 * (64 + size)
+        callers.transport.answer_all()
+        await blocker
+        assert callers.counters.timeouts == 200
+        assert callers.place == (0, 0, 0)
+
+    run_jumping(run())

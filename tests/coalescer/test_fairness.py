@@ -1,0 +1,112 @@
+"""Short questions beside long ones, and long ones beside each other (promise 5)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from aiomooncake.reply import HIT
+
+from ..fakes import FakeTransport
+from .callers import Callers, numbered, turn
+
+pytestmark = pytest.mark.anyio
+
+HUGE = 300_000
+
+
+@pytest.mark.parametrize(("channels", "slots"), [(1, 1), (1, 2), (2, 2)])
+async def test_a_short_question_behind_a_huge_one_waits_for_the_calls_in_flight_at_most(
+    channels: int, slots: int
+) -> None:
+    callers = Callers(FakeTransport(channels=channels, slots=slots))
+    transport = callers.transport
+    transport.present = {"short"}
+    huge = await callers.start_many(numbered(HUGE))
+    for _ in range(3):  # in the middle of it as well as at its start
+        ahead = list(transport.out)
+        short = await callers.start("short")
+        while not short.done():
+            assert any(not call.over for call in ahead) or ("short",) in [call.keys for call in transport.out]
+            transport.answer()
+            await turn()
+        assert await short
+    assert not huge.done()
+    transport.answer_all()
+    assert (await huge).bits == bytes(HUGE)
+
+
+async def test_with_several_channels_one_carries_no_part_of_a_huge_question() -> None:
+    callers = Callers(FakeTransport(channels=2, slots=2))
+    transport = callers.transport
+    huge = await callers.start_many(numbered(HUGE))
+    assert len(transport.out) == 2
+    future = callers.coalescer.ask_one("short", None)
+    await turn()
+    assert transport.out[-1].keys == ("short",)
+    assert transport.out[-1].channel is not transport.out[0].channel
+    transport.answer(transport.out[-1])
+    assert await future is False
+    transport.answer_all()
+    await huge
+
+
+async def test_a_short_question_never_shares_a_call_with_a_long_one() -> None:
+    callers = Callers()
+    blocker = await callers.start("blocker")
+    tasks = [await callers.start_many(numbered(257)), await callers.start_many(numbered(256, "other"))]
+    tasks.append(await callers.start_many(["short"]))
+    callers.transport.answer_all()
+    assert sorted(map(len, callers.transport.keys_sent)) == [1, 257, 257]
+    await asyncio.gather(blocker, *tasks)
+
+
+async def test_a_huge_question_gets_every_other_slot_while_short_ones_keep_coming() -> None:
+    callers = Callers(max_batch_keys=1000)
+    transport = callers.transport
+    blocker = await callers.start("blocker")
+    huge = await callers.start_many(numbered(10_000))
+    short = []
+    while not huge.done():
+        short.append(await callers.start("short"))
+        transport.answer()
+        await turn()
+    assert len(short) <= 2 * 10 + 2
+    assert (await huge).bits == bytes(10_000)
+    transport.answer_all()
+    await asyncio.gather(blocker, *short)
+
+
+async def test_long_questions_take_turns() -> None:
+    callers = Callers(max_batch_keys=1024)
+    transport = callers.transport
+    blocker = await callers.start("blocker")
+    huge = await callers.start_many(numbered(100_000, "huge"))
+    transport.present = set(numbered(512, "long"))
+    long = await callers.start_many(numbered(512, "long"))
+    transport.answer()
+    assert len(set(transport.out[0].keys) & transport.present) == 512
+    assert len(transport.out[0].keys) == 1024
+    transport.answer()
+    assert (await long).bits == bytes((HIT,)) * 512
+    assert len(transport.sent) == 3
+    transport.answer_all()
+    assert (await huge).bits == bytes(100_000)
+    await blocker
+
+
+async def test_a_lone_long_question_fills_its_calls() -> None:
+    callers = Callers(max_batch_keys=1000)
+    task = await callers.start_many(numbered(3500))
+    callers.transport.answer_all()
+    assert list(map(len, callers.transport.keys_sent)) == [1000, 1000, 1000, 500]
+    await task
+
+
+async def test_short_questions_are_sent_in_the_order_in_which_they_were_asked() -> None:
+    callers = Callers(max_batch_keys=2)
+    tasks = [await callers.start(key) for key in numbered(7)]
+    callers.transport.answer_all()
+    assert [key for keys in callers.transport.keys_sent for key in keys] == numbered(7)
+    await asyncio.gather(*tasks)

@@ -20,8 +20,11 @@ these concerns any other future.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import deque
-from typing import TYPE_CHECKING, Any, TypeAlias
+from threading import get_ident
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from weakref import WeakSet
 
 import anyio
 
@@ -65,6 +68,8 @@ _MAX_ATTEMPTS = 3
 # Seconds that a close waits for answers where the config sets no limit.
 _DRAIN_LIMIT = 5.0
 
+_alive: WeakSet[Coalescer] = WeakSet()
+
 _Waiting: TypeAlias = "tuple[Key, asyncio.Future[bool]] | Question"
 
 
@@ -99,7 +104,13 @@ class Coalescer:
         self._flush: asyncio.Handle | None = None
         self._lingers = False
         self._deadlines = Deadlines(self._loop, self._expire)
-        self._closed = False
+        # On this thread only one loop can run, so if ours does, it is the one that calls. Asking for the running loop
+        # would cost a system call before Python 3.12.
+        self._thread = get_ident()
+        self._is_running = self._loop.is_running
+        self._barred = False  # closed, or in another process than it was made in
+        self._forked = False
+        _alive.add(self)
         self._aborted = False
         self._drained: asyncio.Future[None] | None = None
         transport.bind(on_room=self._room, on_unavailable=self._fail_queued)
@@ -114,15 +125,17 @@ class Coalescer:
         Raises:
             WrongLoopError, ClosedError, OverloadedError: nothing was asked.
         """
-        self._check_usable()
+        if self._barred or get_ident() != self._thread or not self._is_running():
+            self._refuse_use()
         future: asyncio.Future[bool] = self._loop.create_future()
-        if self._idle() and (channel := self._channel(bulk=False)) is not None:
+        if not self._flight and self._idle() and (channel := self._channel(bulk=False)) is not None:
             batch = Batch()
             batch.add_lone(key, future)
             self._send(channel, batch)
         elif self.pending_keys < self._max_pending and not self._lobby:
             self._enqueue_one(key, future)
-            self._schedule()
+            if self._flush is None or self._lingers:
+                self._schedule()
         else:
             self._wait_outside((key, future), 1)
         if timeout is not None:
@@ -131,7 +144,8 @@ class Coalescer:
 
     def ask(self, keys: Sequence[Key], timeout: float | None) -> asyncio.Future[Reply]:
         """Ask several keys at once, at least one; `keys` must not change afterwards. Otherwise as `ask_one`."""
-        self._check_usable()
+        if self._barred or get_ident() != self._thread or not self._is_running():
+            self._refuse_use()
         future: asyncio.Future[Reply] = self._loop.create_future()
         question = Question(keys, future)
         if self._fits(len(keys)) and not self._lobby:
@@ -162,15 +176,22 @@ class Coalescer:
         """Calls that were sent and not answered yet."""
         return len(self._flight)
 
-    def _check_usable(self) -> None:
+    def _refuse_use(self) -> NoReturn:
+        if self._forked:
+            raise WrongLoopError(
+                "this engine was made before a fork, in the parent process; connect one in this process"
+            )
         try:
             here = asyncio.get_running_loop()
         except RuntimeError as error:
             raise WrongLoopError("this engine must be used on its event loop, and here none is running") from error
         if here is not self._loop:
             raise WrongLoopError("this engine belongs to another event loop; connect one for each loop")
-        if self._closed:
-            raise ClosedError("this engine is closed")
+        raise ClosedError("this engine is closed")
+
+    def leave_behind(self) -> None:
+        """This process is a fork: sockets and loop belong to the parent."""
+        self._barred = self._forked = True
 
     def _idle(self) -> bool:
         return not (self._flight or self.pending_keys or self._expect_company or self._linger)
@@ -447,7 +468,7 @@ class Coalescer:
 
         The limit is the config's timeout. If this is cancelled, what is left fails at once. To be called once.
         """
-        self._closed = True
+        self._barred = True
         try:
             self._sweep()
             self._drained = self._loop.create_future()
@@ -459,7 +480,7 @@ class Coalescer:
 
     def abort(self) -> None:
         """Take no more questions and fail those that wait. Those in flight are the transport's to fail."""
-        self._closed = self._aborted = True
+        self._barred = self._aborted = True
         self._deadlines.close()
         if self._flush is not None:
             self._flush.cancel()
@@ -472,6 +493,14 @@ class Coalescer:
             return
         if all(future.done() for batch in self._flight for future in batch.futures()):
             self._drained.set_result(None)
+
+
+def _leave_behind_all() -> None:
+    for coalescer in list(_alive):
+        coalescer.leave_behind()
+
+
+os.register_at_fork(after_in_child=_leave_behind_all)
 
 
 def _future(waiting: _Waiting) -> asyncio.Future[Any]:

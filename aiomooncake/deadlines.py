@@ -40,21 +40,32 @@ class Deadlines:
         self._order: list[float] = []
         self._timer: asyncio.TimerHandle | None = None
         self._widths: dict[float, float] = {}
+        self._now = loop.time
+        self._last = _Bucket()
+        self._last_timeout = self._last_until = -1.0
 
     def add(self, future: asyncio.Future[Any], timeout: float) -> None:
         """Watch `future` for `timeout` seconds from now."""
-        width = self._widths.get(timeout)
-        if width is None:
-            width = self._width(timeout)
-        # Up to the end of the bucket in which the deadline falls, so never early.
-        when = (int((self._loop.time() + timeout) / width) + 1) * width
-        bucket = self._buckets.get(when)
-        if bucket is None:
-            bucket = self._open(when)
+        now = self._now()
+        is_last = timeout == self._last_timeout and now < self._last_until
+        bucket = self._last if is_last else self._find(now, timeout)
         futures = bucket.futures
         futures.append(future)
         if len(futures) >= bucket.sweep_at:
             bucket.sweep()
+
+    def _find(self, now: float, timeout: float) -> _Bucket:
+        width = self._widths.get(timeout)
+        if width is None:
+            width = self._width(timeout)
+        # Up to the end of the bucket in which the deadline falls, so never early.
+        when = (int((now + timeout) / width) + 1) * width
+        bucket = self._buckets.get(when)
+        if bucket is None:
+            bucket = self._open(when)
+        # Most questions have the config's timeout: the next one will mostly go into the same bucket.
+        self._last, self._last_timeout, self._last_until = bucket, timeout, when - timeout
+        return bucket
 
     def close(self) -> None:
         """Forget every deadline."""
@@ -63,6 +74,7 @@ class Deadlines:
             self._timer = None
         self._buckets.clear()
         self._order.clear()
+        self._last_timeout = -1.0
 
     def _width(self, timeout: float) -> float:
         if len(self._widths) > 256:  # callers that pass on what is left of their own deadline never repeat
@@ -90,7 +102,8 @@ class Deadlines:
         expired: list[asyncio.Future[Any]] = []
         while order and order[0] <= now:
             expired += [future for future in self._buckets.pop(heapq.heappop(order)).futures if not future.done()]
-        # Buckets in which nobody waits any longer need no timer.
+        # Buckets in which nobody waits any longer need no timer. Whoever comes must not be put into a dropped one.
+        self._last_timeout = -1.0
         while order and not self._buckets[order[0]].sweep():
             del self._buckets[heapq.heappop(order)]
         if order:

@@ -53,12 +53,12 @@ def parse_target(text: str) -> Target:
     if scheme not in ("mooncake", "etcd"):
         raise ConfigError(f"target {text!r} has the unknown scheme {scheme!r}; {_FORMS}")
     if "#" in rest:
-        raise ConfigError(f"target {text!r} has a fragment; {_FORMS}")
+        raise ConfigError(f"target {text!r} has a path or fragment; {_FORMS}")
     # Not urlsplit: what it takes in brackets, behind another address, depends on Python's version.
     path, _, query = rest.partition("?")
     servers, _, cluster = path.partition("/")
     if scheme == "mooncake" and cluster:
-        raise ConfigError(f"target {text!r} has a path; {_FORMS}")
+        raise ConfigError(f"target {text!r} has a path or fragment; {_FORMS}")
     if scheme == "etcd" and not cluster:
         raise ConfigError(f"target {text!r} names no cluster; Mooncake's default is mooncake_cluster; {_FORMS}")
     addresses = tuple(_address(part, text) for part in servers.split(","))

@@ -6,9 +6,9 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
+from aiomooncake.config import EngineConfig
 from aiomooncake.errors import ConfigError
 from aiomooncake.layout import Layout, Pool
-from aiomooncake.config import EngineConfig
 from aiomooncake.predictor import Predictor
 
 ONE = Layout((Pool("kv", ("_k",)),))

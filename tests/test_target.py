@@ -136,3 +136,15 @@ def test_any_text_is_a_target_or_a_config_error(text: str) -> None:
         assert 0 < port < 65536
         with suppress(socket.gaierror):  # all that a resolver may complain of is that it knows no such name
             socket.getaddrinfo(host, port, flags=socket.AI_NUMERICHOST)
+
+
+def test_an_etcd_target_names_the_cluster_and_where_its_leader_is_known() -> None:
+    assert parse_target("etcd://e1:2379,[::1]:2380/mooncake_cluster?tenant=team-a") == Target(
+        (Address("e1", 2379), Address("::1", 2380)), "team-a", "mooncake_cluster"
+    )
+
+
+@pytest.mark.parametrize("text", ["etcd://e1:2379", "etcd://e1:2379/", "etcd://e1:2379?tenant=a"])
+def test_an_etcd_target_without_a_cluster_is_refused_with_the_usual_name(text: str) -> None:
+    with pytest.raises(ConfigError, match="mooncake_cluster"):
+        parse_target(text)

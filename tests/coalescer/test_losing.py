@@ -54,7 +54,7 @@ async def test_a_question_whose_connection_is_lost_three_times_fails() -> None:
 
 async def test_who_stopped_waiting_is_not_asked_for_again() -> None:
     callers = Callers()
-    await callers.start("first")
+    first = await callers.start("first")
     tasks = [await callers.start(key) for key in numbered(3)]
     callers.transport.answer()
     tasks[1].cancel()
@@ -63,7 +63,7 @@ async def test_who_stopped_waiting_is_not_asked_for_again() -> None:
     callers.transport.come_back()
     assert callers.transport.keys_sent[-1] == ("key-0", "key-2")
     callers.transport.answer_all()
-    assert [await tasks[0], await tasks[2]] == [False, False]
+    assert [await tasks[0], await tasks[2], await first] == [False, False, False]
     assert callers.place == (0, 0, 0)
 
 
@@ -208,4 +208,5 @@ async def test_a_question_that_fails_while_it_is_being_queued_leaves_nothing_beh
         await task
     transport.answer_all()
     await blocker
+    assert transport.keys_sent == [("blocker",)]
     assert callers.place == (0, 0, 0)

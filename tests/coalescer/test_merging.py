@@ -160,8 +160,11 @@ async def test_of_many_questions_in_one_turn_the_first_are_on_their_way_before_t
     assert list(map(len, callers.transport.keys_sent)) == [1, 256, 256]
     await turn()
     assert list(map(len, callers.transport.keys_sent)) == [1, 256, 256, 487]
+    futures += [callers.coalescer.ask_one(key, None) for key in numbered(300)]
+    assert list(map(len, callers.transport.keys_sent)) == [1, 256, 256, 487, 256]
+    await turn()
     callers.transport.answer_all()
-    assert await asyncio.gather(*futures) == [False] * 1000
+    assert await asyncio.gather(*futures) == [False] * 1300
 
 
 @pytest.mark.parametrize("channels", [1, 2])

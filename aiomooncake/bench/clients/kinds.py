@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, NamedTuple, TypeAlias
 
-from ... import connect
+from ...connector import connect
 from . import official
 from .base import Client
 from .engine import EngineClient

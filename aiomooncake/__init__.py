@@ -1,5 +1,6 @@
 """Asyncio existence lookups for Mooncake Store: merged, pipelined, exact."""
 
+from . import local
 from ._version import __version__
 from .config import EngineConfig
 from .connector import Connector, connect
@@ -53,6 +54,7 @@ __all__ = [
     "__version__",
     "connect",
     "lmcache_chunk_hashes",
+    "local",
     "sglang_page_hashes",
     "vllm_block_hashes",
 ]

@@ -91,9 +91,13 @@ class Coalescer:
         self._filling = Batch()
         self._full: deque[Batch] = deque()
         self._long: deque[Question] = deque()
+        # A place in the queue is counted apart for short and long questions, so that long ones that fill it do not keep
+        # short ones out.
         self._lobby: deque[_Waiting] = deque()
+        self._long_lobby: deque[Question] = deque()
         self._flight: set[Batch] = set()
         self.pending_keys = 0  # in the queue, not in the lobby
+        self._long_keys = 0  # those of them that belong to long questions
         self._ended_early = 0  # keys that may still stand in the queue or the lobby though nobody waits for them
         self._long_turn = False
         # A batch that served several callers is likely followed by as many questions: gather those.
@@ -132,7 +136,7 @@ class Coalescer:
             batch = Batch()
             batch.add_lone(key, future)
             self._send(channel, batch)
-        elif self.pending_keys < self._max_pending and not self._lobby:
+        elif self.pending_keys - self._long_keys < self._max_pending and not self._lobby:
             self._enqueue_one(key, future)
             if self._flush is None or self._lingers:
                 self._schedule()
@@ -148,7 +152,7 @@ class Coalescer:
             self._refuse_use()
         future: asyncio.Future[Reply] = self._loop.create_future()
         question = Question(keys, future)
-        if self._fits(len(keys)) and not self._lobby:
+        if self._fits(len(keys)) and not (self._long_lobby if len(keys) > _SHORT else self._lobby):
             idle = self._idle()
             self._enqueue(question)
             if idle:
@@ -169,7 +173,7 @@ class Coalescer:
     @property
     def lobby_size(self) -> int:
         """Questions that wait for a place in the queue."""
-        return len(self._lobby)
+        return len(self._lobby) + len(self._long_lobby)
 
     @property
     def calls_in_flight(self) -> int:
@@ -197,10 +201,11 @@ class Coalescer:
         return not (self._flight or self.pending_keys or self._expect_company or self._linger)
 
     def _fits(self, count: int) -> bool:
-        return self.pending_keys + count <= self._max_pending or not self.pending_keys
+        taken = self.pending_keys if count > _SHORT else self.pending_keys - self._long_keys
+        return taken + count <= self._max_pending or not taken
 
     def _wait_outside(self, waiting: _Waiting, count: int) -> None:
-        if self._ended_early > (self.pending_keys + len(self._lobby)) // _SLACK:
+        if self._ended_early > (self.pending_keys + self.lobby_size) // _SLACK:
             self._sweep()
         if self._refuse and not self._fits(count):
             self._counters.refused += 1
@@ -208,7 +213,10 @@ class Coalescer:
                 f"{self.pending_keys} keys wait to be sent and {count} more would exceed max_pending_keys="
                 f"{self._max_pending}; ask less, raise the limit, or choose overload='wait'"
             )
-        self._lobby.append(waiting)
+        if isinstance(waiting, Question) and count > _SHORT:
+            self._long_lobby.append(waiting)
+        else:
+            self._lobby.append(waiting)
         self._let_in()
         self._schedule()
 
@@ -225,6 +233,7 @@ class Coalescer:
         if len(question.keys) > _SHORT:
             self._long.append(question)
             self.pending_keys += question.left
+            self._long_keys += question.left
             return
         while question.left and not question.future.done():  # what was sent early may have failed it
             batch = self._filling
@@ -257,13 +266,18 @@ class Coalescer:
             if isinstance(waiting, Question):
                 if not waiting.future.done():
                     if not self._fits(len(waiting.keys)):
-                        return
+                        break
                     self._enqueue(waiting)
             elif not waiting[1].done():
                 if not self._fits(1):
-                    return
+                    break
                 self._enqueue_one(*waiting)
             lobby.popleft()
+        long = self._long_lobby
+        while long and (long[0].future.done() or self._fits(len(long[0].keys))):
+            question = long.popleft()
+            if not question.future.done():
+                self._enqueue(question)
 
     def _take_short(self) -> Batch:
         if self._full:
@@ -279,19 +293,20 @@ class Coalescer:
         while waiting and (room := self._max_batch - batch.size):
             question = waiting.popleft()
             if question.future.done():
-                self.pending_keys -= question.left
-                continue
-            count = min(room, question.left, _SHORT if waiting else room)
-            batch.add_part(question, count)
-            self.pending_keys -= count
-            if question.left:
-                waiting.append(question)
+                taken = question.left
+            else:
+                taken = min(room, question.left, _SHORT if waiting else room)
+                batch.add_part(question, taken)
+                if question.left:
+                    waiting.append(question)
+            self.pending_keys -= taken
+            self._long_keys -= taken
         return batch
 
     def _note_ended(self, count: int) -> None:
         """Nobody waits for so many keys any more. Once they may be half of the queue, clear it of them."""
         self._ended_early += count
-        if self._ended_early >= _FEW + (self.pending_keys + len(self._lobby)) // 2:
+        if self._ended_early >= _FEW + (self.pending_keys + self.lobby_size) // 2:
             self._sweep()
 
     def _sweep(self) -> None:
@@ -302,8 +317,10 @@ class Coalescer:
         self._full = deque(batch for batch in batches[:-1] if batch.size)
         self._long = deque(question for question in self._long if not question.future.done())
         self._lobby = deque(waiting for waiting in self._lobby if not _future(waiting).done())
-        self.pending_keys = sum(batch.size for batch in batches) + sum(question.left for question in self._long)
-        if self._lobby:
+        self._long_lobby = deque(question for question in self._long_lobby if not question.future.done())
+        self._long_keys = sum(question.left for question in self._long)
+        self.pending_keys = sum(batch.size for batch in batches) + self._long_keys
+        if self.lobby_size:
             self._let_in()
             self._schedule()
 
@@ -364,7 +381,7 @@ class Coalescer:
                     self._set_no_room(short)
                     break
                 self._send(channel, batch)
-                if self._lobby:
+                if self._lobby or self._long_lobby:
                     self._let_in()
         except ConnectError:
             pass  # who waited has been told
@@ -374,7 +391,7 @@ class Coalescer:
     def _send(self, channel: Channel, batch: Batch) -> None:
         if self._ended_early:
             batch.drop_done()
-            if not (self.pending_keys or self._lobby):
+            if not (self.pending_keys or self.lobby_size):
                 self._ended_early = 0
         while batch.size:
             batch.seal(dedup=self._dedup, on_done=self._landed)
@@ -410,7 +427,11 @@ class Coalescer:
         self._flight.discard(batch)
         self._set_no_room(False)
         if error is None:
-            self._expect_company = batch.waiters > 1
+            if batch.waiters > 1 and not self._linger:
+                # They were woken just now: what they ask next comes before this flush, which also ends the expectation.
+                self._expect_company = True
+                if self._flush is None:
+                    self._flush = self._loop.call_soon(self._flush_now)
         elif isinstance(error, ConnectionLostError) and batch.attempts < _MAX_ATTEMPTS and not self._aborted:
             self._ask_again(batch)
         else:
@@ -446,10 +467,16 @@ class Coalescer:
 
     def _fail_queued(self, error: AioMooncakeError) -> None:
         """Nothing of what waits can be sent."""
-        batches, questions, lobby = [*self._full, self._filling], self._long, self._lobby
+        batches, questions, lobby = [*self._full, self._filling], [*self._long, *self._long_lobby], self._lobby
         # First forget them: whoever is told may ask again at once.
-        self._full, self._filling, self._long, self._lobby = deque(), Batch(), deque(), deque()
-        self.pending_keys = 0
+        self._full, self._filling, self._long, self._lobby, self._long_lobby = (
+            deque(),
+            Batch(),
+            deque(),
+            deque(),
+            deque(),
+        )
+        self.pending_keys = self._long_keys = 0
         self._ended_early = 0
         self._set_no_room(False)
         for batch in batches:
@@ -489,7 +516,7 @@ class Coalescer:
 
     def _check_drained(self) -> None:
         assert self._drained is not None
-        if self._drained.done() or self.pending_keys or self._lobby:
+        if self._drained.done() or self.pending_keys or self.lobby_size:
             return
         if all(future.done() for batch in self._flight for future in batch.futures()):
             self._drained.set_result(None)

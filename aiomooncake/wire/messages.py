@@ -140,7 +140,7 @@ def check_keys(keys: Sequence[Key]) -> None:
 def _key_bytes(key: object, position: int) -> bytes:
     if isinstance(key, str):
         try:
-            return key.encode()
+            return str.encode(key)
         except UnicodeEncodeError as error:
             raise InvalidKeyError(
                 f"key {position} has no UTF-8 form ({error.reason} at character {error.start}): {key[:64]!r};"

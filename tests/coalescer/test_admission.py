@@ -141,16 +141,31 @@ def test_one_large_question_that_ended_frees_its_places(size: int, end: str) -> 
 
 
 async def test_a_cancelled_large_question_lets_in_who_waited_outside() -> None:
-    callers = Callers(FakeTransport(channels=2), max_pending_keys=1000)
+    callers = Callers(FakeTransport(channels=2, slots=2), max_pending_keys=1000)
     transport = callers.transport
-    huge = await callers.start_many(numbered(5000))
-    short = await callers.start("short")
-    assert callers.place == (5000 - 2048, 1, 1)
+    huge = await callers.start_many(numbered(10_000))
+    other = await callers.start_many(numbered(300, "other"))
+    assert callers.place == (10_000 - 2 * 2048, 1, 2)
     huge.cancel()
+    transport.answer()
     await turn(3)
-    assert transport.keys_sent[1:] == [("short",)]  # though the call in flight still hangs
+    assert len(transport.keys_sent[2]) == 300
     transport.answer_all()
-    assert await short is False
+    assert (await other).bits == bytes(300)
+
+
+async def test_long_questions_that_fill_the_queue_keep_no_short_one_out() -> None:
+    callers = Callers(FakeTransport(channels=2), max_pending_keys=1000)
+    huge = [await callers.start_many(numbered(5000, str(number))) for number in range(3)]
+    assert callers.place == (5000 - 2048, 2, 1)
+    short = [await callers.start("short"), await callers.start_many(numbered(2))]
+    assert callers.transport.keys_sent[1:] == [("short",)]
+    callers.transport.answer(callers.transport.out[1])
+    await turn()
+    assert callers.transport.keys_sent[2:] == [("key-0", "key-1")]
+    callers.transport.answer_all()
+    await asyncio.gather(*short, *huge)
+    assert callers.place == (0, 0, 0)
 
 
 def test_questions_whose_deadline_passed_free_their_places() -> None:

@@ -96,7 +96,7 @@ async def test_whoever_waits_is_told_that_no_connection_can_be_made() -> None:
     tasks: list[asyncio.Task[Any]] = [await callers.start(key) for key in numbered(2)]
     tasks += [await callers.start_many(numbered(count)) for count in (3, 600, 300)]
     tasks.append(await callers.start("outside"))
-    assert callers.coalescer.lobby_size == 2
+    assert callers.coalescer.lobby_size == 1
     callers.transport.give_up()
     outcomes = await asyncio.gather(*tasks, return_exceptions=True)
     assert [type(outcome) for outcome in outcomes] == [ConnectError] * 6

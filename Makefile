@@ -6,6 +6,10 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
+# For `make chaos`; without a SEED it takes a random one and prints it.
+MINUTES ?= 10
+SEED ?=
+
 HAS_IBVERBS = $(BIN)/python -c 'import ctypes; ctypes.CDLL("libibverbs.so.1")' 2>/dev/null
 HAS_ETCD = command -v etcd >/dev/null
 APT_GET := env DEBIAN_FRONTEND=noninteractive apt-get -qq -y
@@ -13,13 +17,14 @@ APT_INSTALL := apt-get update && apt-get install -y
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup libibverbs etcd demo test check bench clean
+.PHONY: help setup libibverbs etcd demo test check bench chaos clean
 
 help:
 	@echo "make demo    start a Mooncake master here and watch a thousand callers ask it"
 	@echo "make test    run the tests, against real masters"
 	@echo "make check   lint, formatting, types"
 	@echo "make bench   measure the engine beside the official client and a raw socket"
+	@echo "make chaos   10 minutes of hundreds of callers while everything fails; MINUTES=1 SEED=7 change that"
 	@echo "make setup   only make .venv and install into it (the others do it when needed)"
 	@echo "make clean   remove .venv and everything else that was made or downloaded here"
 
@@ -38,6 +43,9 @@ check: setup
 
 bench: setup
 	@$(BIN)/python -m benchmarks
+
+chaos: setup
+	@$(BIN)/python -m tests.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 clean:
 	rm -rf .venv .cache .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist htmlcov

@@ -453,7 +453,8 @@ class Coalescer:
     def _expire(self, futures: list[asyncio.Future[Any]]) -> None:
         sent = {id(future) for batch in self._flight for future in batch.futures()}
         connected = self._transport.open_channels > 0
-        where = f"{self.pending_keys} keys queued, {len(self._flight)} calls out to {self._transport.master.address}"
+        master = self._transport.master.address or "the master"
+        where = f"{self.pending_keys} keys queued, {len(self._flight)} calls out to {master}"
         for future in futures:
             phase = "awaiting reply" if id(future) in sent else "queued" if connected else "connecting"
             future.set_exception(RequestTimeout(f"no answer before the deadline ({phase}; {where})", phase=phase))

@@ -34,6 +34,7 @@ from .notices import HitWatch, OutageNotice, log
 from .predictor import Predictor
 from .reply import ERROR, MISS, Reply
 from .stats import Counters, EngineStats
+from .wire.messages import check_keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -122,7 +123,7 @@ class Engine:
                 self._outage.answered()
             return found
         except AioMooncakeError as error:
-            if not self._forgives(error):
+            if not self._forgives(error, (key,)):
                 raise
             return False
 
@@ -145,7 +146,7 @@ class Engine:
                 position, code = min(errors.items())
                 raise StoreError(code, key=asked[position], count=len(errors))
         except AioMooncakeError as error:
-            if not self._forgives(error):
+            if not self._forgives(error, asked):
                 raise
             bits = bits.replace(bytes((ERROR,)), bytes((MISS,)))
         return np.frombuffer(bits, np.bool_)
@@ -290,15 +291,17 @@ class Engine:
             except AioMooncakeError as error:
                 if self._raises(error):
                     raise
+                check_keys(keys)
                 return Reply(bytes((ERROR,)) * len(keys), dict.fromkeys(range(len(keys)), _code_of(error)))
 
         return ask
 
-    def _forgives(self, error: AioMooncakeError) -> bool:
+    def _forgives(self, error: AioMooncakeError, keys: Sequence[Key]) -> bool:
         """Count a failed question; whether it is to be answered as a miss instead of raising its error."""
         self._count(error)
         if self._raises(error):
             return False
+        check_keys(keys)  # wrong use is told even if nobody got to see it
         self._note_degraded(error)
         return True
 
@@ -323,7 +326,8 @@ class Engine:
                     await self._transport.connect()
             except TimeoutError as error:
                 raise ConnectError(
-                    f"{self._transport.master.address} was not ready within {self._timeout} s; is it hung?"
+                    f"{self._transport.master.address} was not ready within {self._timeout} s;"
+                    " is it hung, or is this the master's metrics port?"
                 ) from error
         except ConnectError as error:
             if not self._miss:

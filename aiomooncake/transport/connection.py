@@ -64,6 +64,7 @@ class Connection(asyncio.Protocol):
         self.outstanding_keys = 0
         self.answers = 0  # pieces of answers seen: a sign of life
         self.service: ServiceReady | None = None
+        self.ended_by: AioMooncakeError | None = None
         self.takes_tenant = True
         self._session: Session[_Token] = Session(max(MAX_MESSAGE, largest_batch_exist_answer(max_batch_keys)))
         self._max_in_flight = max_in_flight
@@ -73,7 +74,6 @@ class Connection(asyncio.Protocol):
         self._encoder = BatchExistEncoder(None)
         self._established = False
         self._paused = False
-        self._ended_by: AioMooncakeError | None = None
 
     # ---- asyncio.Protocol -------------------------------------------------------------------------------------
 
@@ -141,8 +141,9 @@ class Connection(asyncio.Protocol):
                 return
             reply = decode_batch_exist(frame.body, count)
         except RemoteProtocolError as error:
-            self.has_room = False
-            call.failed(RemoteProtocolError(f"{self.address}: {error}"))
+            failure = RemoteProtocolError(f"{self.address}: {error}")
+            self.end(failure)  # first: what waits for a slot is looked at when the call fails, and needs another one
+            call.failed(failure)
             raise
         call.answered(reply)
 
@@ -150,7 +151,7 @@ class Connection(asyncio.Protocol):
         self.has_room = (
             self._established
             and not self._paused
-            and self._ended_by is None
+            and self.ended_by is None
             and len(self._session) < self._max_in_flight
         )
 
@@ -184,17 +185,17 @@ class Connection(asyncio.Protocol):
 
     def _ask(self, function: int, body: bytes) -> asyncio.Future[Frame]:
         assert self._transport is not None
-        if self._ended_by is not None:  # what a stranger says unasked may come before `create_connection` returns
-            raise fresh(self._ended_by)
+        if self.ended_by is not None:  # what a stranger says unasked may come before `create_connection` returns
+            raise fresh(self.ended_by)
         future: asyncio.Future[Frame] = asyncio.get_running_loop().create_future()
         self._transport.write(self._session.request(function, body, future))
         return future
 
     def end(self, error: AioMooncakeError) -> None:
         """Drop the connection now and fail what is out with an error of this kind; again: nothing."""
-        if self._ended_by is not None:
+        if self.ended_by is not None:
             return
-        self._ended_by = error
+        self.ended_by = error
         self.has_room = False
         if self._transport is not None:
             self._transport.abort()

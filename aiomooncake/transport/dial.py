@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["Dialer"]
 
 # Seconds that one attempt may take, handshake included: a hung master still accepts connections.
-_ATTEMPT_LIMIT = 5.0
+_ATTEMPT_LIMIT = 2.0
 # Seconds that a master has for itself before the next one in the list is tried as well.
 _HEAD_START = 0.25
 
@@ -77,6 +77,8 @@ class Dialer:
                 winner.close()
             raise
         if winner is not None:
+            if winner.ended_by is not None:  # while the others were called off, and nobody else knew of it yet
+                raise ConnectError(f"cannot connect to a Mooncake master: {winner.ended_by}") from winner.ended_by
             return winner
         reasons = "; ".join(_describe(address, failures[address]) for address in addresses)
         raise ConnectError(f"cannot connect to a Mooncake master: {reasons}") from failures[addresses[0]]

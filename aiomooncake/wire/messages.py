@@ -133,6 +133,11 @@ def _check_size(size: int, count: int) -> None:
 
 def check_keys(keys: Sequence[Key]) -> None:
     """Raise InvalidKeyError for the first key that has no form on the wire."""
+    try:
+        if "".join(keys).isascii():  # type: ignore[arg-type]  # told apart below
+            return
+    except TypeError:
+        pass
     for position, key in enumerate(keys):
         _key_bytes(key, position)
 

@@ -64,6 +64,19 @@ async def test_who_is_let_in_is_asked_for_once(max_batch_keys: int, size: int) -
     assert callers.place == (0, 0, 0)
 
 
+async def test_every_place_is_given_away() -> None:
+    callers = Callers(max_pending_keys=10, max_batch_keys=4)
+    coalescer = callers.coalescer
+    tasks: list[asyncio.Task[Any]] = [await callers.start("blocker"), await callers.start("first")]
+    tasks.append(await callers.start_many(numbered(9)))
+    assert callers.place == (10, 0, 1)
+    tasks += [await callers.start(key) for key in numbered(20, "outside")]
+    while callers.transport.out:
+        assert coalescer.pending_keys == 10 or not coalescer.lobby_size
+        callers.transport.answer()
+    await asyncio.gather(*tasks)
+
+
 async def test_a_full_queue_refuses_when_told_to() -> None:
     callers = Callers(max_pending_keys=3, overload="raise")
     tasks = [await callers.start("blocker"), *[await callers.start(key) for key in numbered(3)]]

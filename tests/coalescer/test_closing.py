@@ -52,7 +52,7 @@ async def test_a_closing_or_closed_coalescer_takes_no_questions(method: str) -> 
     closing = asyncio.create_task(callers.coalescer.aclose())
     await turn()
     for _ in range(2):
-        with pytest.raises(ClosedError):
+        with pytest.raises(ClosedError, match=r"^this engine is closed"):
             getattr(callers.coalescer, method)(["key"], None)
         callers.transport.answer_all()
         await closing
@@ -117,7 +117,7 @@ async def test_abort_forgets_a_batch_that_was_about_to_leave() -> None:
     callers.coalescer.abort()
     await turn()
     assert callers.transport.keys_sent == [("first",)]
-    with pytest.raises(ClosedError):
+    with pytest.raises(ClosedError, match=r"^the engine was closed before the question was sent"):
         await second
     callers.transport.answer()
     assert await first is False

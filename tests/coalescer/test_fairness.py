@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from aiomooncake.reply import HIT
 
-from ..fakes import FakeTransport
+from ..fakes import FakeChannel, FakeTransport
 from .callers import Callers, numbered, turn
 
 pytestmark = pytest.mark.anyio
@@ -50,6 +51,16 @@ async def test_with_several_channels_one_carries_no_part_of_a_huge_question() ->
     assert await future is False
     transport.answer_all()
     await huge
+
+
+async def test_the_first_slot_that_is_free_is_for_a_short_question_that_came_later() -> None:
+    callers = Callers()
+    tasks: list[asyncio.Task[Any]] = [await callers.start("blocker"), await callers.start_many(numbered(HUGE))]
+    tasks.append(await callers.start("short"))
+    callers.transport.answer()
+    assert callers.transport.keys_sent[1:] == [("short",)]
+    callers.transport.answer_all()
+    await asyncio.gather(*tasks)
 
 
 async def test_a_short_question_never_shares_a_call_with_a_long_one() -> None:
@@ -94,6 +105,30 @@ async def test_long_questions_take_turns() -> None:
     transport.answer_all()
     assert (await huge).bits == bytes(100_000)
     await blocker
+
+
+async def test_a_call_of_long_questions_passes_over_one_that_nobody_waits_for() -> None:
+    callers = Callers()
+    blocker = await callers.start("blocker")
+    first, given_up, third = [await callers.start_many(numbered(300, name)) for name in ("first", "other", "third")]
+    given_up.cancel()
+    await turn()
+    callers.transport.answer()
+    assert set(callers.transport.out[0].keys) == {*numbered(300, "first"), *numbered(300, "third")}
+    callers.transport.answer()
+    await asyncio.gather(blocker, first, third)
+
+
+async def test_an_idle_coalescer_may_use_the_channel_that_is_kept_for_short_questions() -> None:
+    class NoRoomForBulk(FakeTransport):
+        def channel(self, *, bulk: bool) -> FakeChannel | None:
+            return None if bulk else super().channel(bulk=False)
+
+    callers = Callers(NoRoomForBulk())
+    future = callers.coalescer.ask_one("short", None)
+    assert callers.transport.keys_sent == [("short",)]
+    callers.transport.answer()
+    assert await future is False
 
 
 async def test_a_lone_long_question_fills_its_calls() -> None:

@@ -104,6 +104,20 @@ async def test_whoever_waits_is_told_that_no_connection_can_be_made() -> None:
     assert callers.place == (0, 0, 0)
 
 
+async def test_who_asks_after_that_is_told_at_once_though_a_call_is_still_out() -> None:
+    callers = Callers()
+    blocker = await callers.start("blocker")
+    waiting = await callers.start("waiting")
+    callers.transport.give_up()
+    with pytest.raises(ConnectError):
+        await waiting
+    later = await callers.start("later")
+    with pytest.raises(ConnectError):
+        await later
+    callers.transport.answer()
+    assert await blocker is False
+
+
 async def test_a_master_that_is_away_is_told_at_once() -> None:
     callers = Callers()
     callers.transport.lose()
@@ -175,12 +189,20 @@ async def test_another_loop_or_none_is_refused(method: str) -> None:
         finally:
             loop.close()
 
-    with pytest.raises(WrongLoopError, match="another event loop"):
+    with pytest.raises(WrongLoopError, match=r"^this engine belongs to another event loop"):
         await asyncio.to_thread(on_another_loop)
-    with pytest.raises(WrongLoopError, match="none is running"):
+    with pytest.raises(WrongLoopError, match=r"^this engine must be used on its event loop, and here none is running"):
         await asyncio.to_thread(ask)
     assert callers.place == (0, 0, 0)
     await asyncio.get_running_loop().shutdown_default_executor()
+
+
+async def test_what_a_fork_inherited_is_refused() -> None:
+    callers = Callers()
+    callers.coalescer.leave_behind()
+    with pytest.raises(WrongLoopError, match=r"^this engine was made before a fork, in the parent process; connect"):
+        await callers.exists("key")
+    assert callers.place == (0, 0, 0)
 
 
 async def test_after_an_abort_a_lost_call_is_not_asked_again() -> None:

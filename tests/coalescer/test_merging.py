@@ -59,6 +59,30 @@ async def test_an_idle_question_needs_no_callback_and_no_timer(monkeypatch: pyte
     assert await future is False
 
 
+async def test_a_question_that_waits_for_a_slot_needs_no_callback(monkeypatch: pytest.MonkeyPatch) -> None:
+    callers = Callers()
+    blocker = await callers.start("blocker")
+    waiting = await callers.start("waiting")
+    loop = asyncio.get_running_loop()
+    with monkeypatch.context() as patch:
+        for name in ("call_soon", "call_later", "call_at"):
+            patch.setattr(loop, name, None)
+        futures = [callers.coalescer.ask_one(key, None) for key in numbered(300)]
+    callers.transport.answer_all()
+    await asyncio.gather(blocker, waiting, *futures)
+    assert list(map(len, callers.transport.keys_sent)) == [1, 301]
+
+
+async def test_questions_of_many_keys_gather_while_a_call_is_out() -> None:
+    callers = Callers(FakeTransport(slots=2))
+    blocker = await callers.start("blocker")
+    questions = [callers.coalescer.ask([key, "shared"], None) for key in numbered(3)]
+    await turn()
+    assert callers.transport.keys_sent[1:] == [("key-0", "shared", "key-1", "key-2")]
+    callers.transport.answer_all()
+    await asyncio.gather(blocker, *questions)
+
+
 async def test_questions_of_one_turn_leave_together_behind_the_first() -> None:
     callers = Callers(FakeTransport(slots=2))
     tasks = [asyncio.create_task(callers.exists(key)) for key in numbered(5)]
@@ -89,7 +113,8 @@ async def test_what_waits_leaves_when_the_transport_says_that_it_has_room() -> N
     await task
 
 
-async def test_callers_who_were_answered_together_gather_again() -> None:
+@pytest.mark.parametrize("count", [2, 100])
+async def test_callers_who_were_answered_together_gather_again(count: int) -> None:
     callers = Callers(FakeTransport(automatic=True, slots=4))
 
     async def ask_again_and_again(key: Key) -> None:
@@ -97,8 +122,8 @@ async def test_callers_who_were_answered_together_gather_again() -> None:
             await callers.exists(key)
 
     blocker = asyncio.create_task(callers.exists("blocker"))
-    await asyncio.gather(*map(ask_again_and_again, numbered(100)))
-    assert [len(keys) for keys in callers.transport.keys_sent] == [1] + [100] * 20
+    await asyncio.gather(*map(ask_again_and_again, numbered(count)))
+    assert [len(keys) for keys in callers.transport.keys_sent] == [1] + [count] * 20
     await blocker
 
 

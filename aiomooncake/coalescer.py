@@ -55,6 +55,9 @@ __all__ = ["Coalescer"]
 
 # Keys up to which a question counts as short. Long ones get turns of this many keys when several compete.
 _SHORT = 256
+# Keys up to which a long question may use every channel, in equal parts: a lookup of some thousand keys takes half the
+# time when two of the master's threads serve it, and holds up a short one for a millisecond at most.
+_WIDE = 4096
 # Keys whose callers stopped waiting, before it is worth looking for them in the queue.
 _FEW = 64
 # A question finds no place: then it is worth looking for them when they may be more than this part of the queue.
@@ -180,6 +183,11 @@ class Coalescer:
         """Calls that were sent and not answered yet."""
         return len(self._flight)
 
+    def check_usable(self) -> None:
+        """Raise what `ask` would raise where and when the engine must not be used."""
+        if self._barred or get_ident() != self._thread or not self._is_running():
+            self._refuse_use()
+
     def _refuse_use(self) -> NoReturn:
         if self._forked:
             raise WrongLoopError(
@@ -290,7 +298,10 @@ class Coalescer:
     def _take_long(self) -> Batch:
         batch = Batch()
         waiting = self._long
-        while waiting and (room := self._max_batch - batch.size):
+        most = self._max_batch
+        if len(waiting) == 1 and self._is_wide(waiting[0]):
+            most = min(most, max(_SHORT, -(-len(waiting[0].keys) // max(1, self._transport.open_channels))))
+        while waiting and (room := most - batch.size):
             question = waiting.popleft()
             if question.future.done():
                 taken = question.left
@@ -302,6 +313,9 @@ class Coalescer:
             self.pending_keys -= taken
             self._long_keys -= taken
         return batch
+
+    def _is_wide(self, question: Question) -> bool:
+        return len(question.keys) <= _WIDE
 
     def _note_ended(self, count: int) -> None:
         """Nobody waits for so many keys any more. Once they may be half of the queue, clear it of them."""
@@ -370,7 +384,7 @@ class Coalescer:
                 short = bool(self._full or self._filling.size)
                 channel: Channel | None = None
                 if self._long and (self._long_turn or not short):
-                    channel = self._channel(bulk=True)
+                    channel = self._channel(bulk=not self._is_wide(self._long[0]))
                 if channel is not None:
                     batch = self._take_long()
                     self._long_turn = False

@@ -138,6 +138,7 @@ class Engine:
         """
         asked = _key_list(keys)
         if not asked:
+            self._coalescer.check_usable()
             return np.zeros(0, np.bool_)
         bits = bytes(len(asked))
         try:
@@ -200,6 +201,7 @@ class Engine:
                 predictor=self._predictor,
                 restorable=restorable,
                 errors=self._config.errors,
+                later=self._loop.call_soon,
             )
         except AioMooncakeError as error:
             self._count(error)
@@ -281,6 +283,7 @@ class Engine:
 
         With errors="miss" a question that fails answers an error code for each of its keys.
         """
+        self._coalescer.check_usable()  # also if there will be nothing to ask
         limit = self._timeout if timeout is _DEFAULT else _checked(timeout)
         deadline = None if limit is None else self._loop.time() + limit
 

@@ -42,6 +42,10 @@ _MIX = np.uint64(0xD6E8FEB86659FD93)
 _ONE, _SIX_BITS, _HALF = np.uint64(1), np.uint64(63), np.uint64(32)
 _SHIFTS = tuple(np.uint64(shift) for shift in (0, 6, 12))
 
+# Pages that are looked for at first, then twice as many: where few are stored, the others need not be looked at before
+# the question leaves.
+_FIRST_CHUNK = 256
+
 _TRUST_WEIGHT = 1 / 4  # of the newest lookup: three forecasts that were wrong from the start make it cautious
 _CAUTIOUS_BELOW = 0.5
 _MAX_LAYOUTS = 256
@@ -69,7 +73,8 @@ class Forecast(NamedTuple):
     pages: int
     cautious: bool = False
     identity: int = 0
-    places: _Places | None = None
+    page_hashes: Sequence[str] = ()
+    located: Sequence[_Places] = ()
 
 
 class Predictor:
@@ -114,19 +119,25 @@ class Predictor:
             A forecast; give it to `learn` when the answer is known.
         """
         identity = hash(layout)
-        if not page_hashes:
-            return Forecast(0, identity=identity)
-        places = self._locate(_marks(page_hashes), identity)
-        young = _holds(self._young, places)
-        seen = young | _holds(self._old, places)
-        end = int(seen.argmin())
-        if seen[end]:
-            end = len(seen)
-        elif end and not young[end - 1] and (end == 1 or young[end - 2]):
+        located: list[_Places] = []
+        young = np.zeros(0, np.bool_)
+        start, stop, end = 0, _FIRST_CHUNK, 0
+        while start < len(page_hashes):
+            places = self._locate(_marks(page_hashes[start:stop]), identity)
+            located.append(places)
+            young = _holds(self._young, places)
+            seen = young | _holds(self._old, places)
+            end = int(seen.argmin())
+            if not seen[end]:
+                break
+            start, stop = stop, 2 * stop
+        else:
+            return Forecast(len(page_hashes), self._is_doubted(identity), identity, page_hashes, located)
+        if end and not young[end - 1] and (end == 1 or young[end - 2]):
             # One old page at the end of a young prefix. Whatever was stored past the young part was stored as a run
             # of pages, rarely of exactly one; a false positive comes alone, and mostly from the old, full generation.
             end -= 1
-        return Forecast(end, self._trust.get(identity, 1.0) < _CAUTIOUS_BELOW, identity, places)
+        return Forecast(start + end, self._is_doubted(identity), identity, page_hashes, located)
 
     def learn(self, forecast: Forecast, found: int) -> None:
         """Remember the pages of a forecast, and how right it was.
@@ -135,16 +146,22 @@ class Predictor:
             forecast: What `forecast` returned.
             found: How many pages the stored prefix really had.
         """
-        if forecast.places is None:
-            return
         if forecast.pages:
             self._judge(forecast.identity, min(found / forecast.pages, 1.0))
             if not forecast.cautious:
                 self._filled += max(0, forecast.pages - found) * _FALSE_PAGE_COST
-        self._add(forecast.places)
+        done = 0
+        for places in forecast.located:
+            self._add(places)
+            done += places.bits.shape[1]
+        if done < len(forecast.page_hashes):
+            self._add(self._locate(_marks(forecast.page_hashes[done:]), forecast.identity))
         if self._filled >= self._capacity:
             self._young, self._old = np.zeros(self._words, np.uint64), self._young
             self._filled = 0
+
+    def _is_doubted(self, identity: int) -> bool:
+        return self._trust.get(identity, 1.0) < _CAUTIOUS_BELOW
 
     def _judge(self, identity: int, share: float) -> None:
         if len(self._trust) >= _MAX_LAYOUTS:

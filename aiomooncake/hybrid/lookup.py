@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from ..errors import StoreError
@@ -50,6 +51,7 @@ async def lookup(
     restorable: bool = False,
     errors: Literal["raise", "miss"] = "raise",
     first_window: int = FIRST_WINDOW,
+    later: Callable[[Callable[[], None]], object] | None = None,
 ) -> Lookup:
     """Find the longest prefix of these pages that every pool of the layout can restore.
 
@@ -66,6 +68,7 @@ async def lookup(
             not need it are as certain as ever. Errors that cannot change the answer, such as one behind a certain
             miss, are ignored either way.
         first_window: Pages in the first window when nothing better is known.
+        later: Runs what need not delay the answer, such as learning from it; None: it is run here.
 
     Raises:
         StoreError: `kv_pages`, `pages` or `restorable` depends on a key that was answered with an error code.
@@ -92,7 +95,11 @@ async def lookup(
     verdict = plan.verdict()
     if verdict.fault is None:
         if predictor is not None and forecast is not None:
-            predictor.learn(forecast, verdict.boundary)
+            learn = partial(predictor.learn, forecast, verdict.boundary)
+            if later is None:
+                learn()
+            else:
+                later(learn)
     elif verdict.decisive and errors == "raise":
         raise StoreError(verdict.fault.code, key=_key(verdict.fault, page_hashes, layout), count=plan.faults)
     result = LookupResult(

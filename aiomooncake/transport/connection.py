@@ -157,29 +157,27 @@ class Connection(asyncio.Protocol):
 
     # ---- life -------------------------------------------------------------------------------------------------
 
-    async def handshake(self, tenant: str, *, takes_tenant: bool | None = None) -> None:
+    async def handshake(self, tenant: str) -> None:
         """Ask whether the master serves and which form of BatchExistKey it takes; then calls may be sent.
 
         Args:
             tenant: sent with every call to a master that takes one.
-            takes_tenant: spare the second question if the answer is known.
 
         Raises:
             ConnectError: the master says that it does not serve.
             RpcError, RemoteProtocolError, ConnectionLostError: as the peer behaves.
         """
         ready = self._ask(SERVICE_READY, b"")
-        form = None if takes_tenant is not None else self._ask(BATCH_EXIST_KEY, BatchExistEncoder(tenant).encode(()))
+        # Asked in the old form: a new master refuses that before it counts a request.
+        old_form = self._ask(BATCH_EXIST_KEY, BatchExistEncoder(None).encode(()))
         self.service = decode_service_ready(_body(await ready))
         if self.service.code:
             raise ConnectError(f"{self.address} is not serving: {StoreError(self.service.code)}")
-        if form is not None:
-            frame = await form
-            takes_tenant = frame.error != _INVALID_ARGUMENTS
-            if takes_tenant:
-                decode_batch_exist(_body(frame), 0)
-        self.takes_tenant = bool(takes_tenant)
-        self._encoder = BatchExistEncoder(tenant if takes_tenant else None)
+        frame = await old_form
+        self.takes_tenant = frame.error == _INVALID_ARGUMENTS
+        if not self.takes_tenant:
+            decode_batch_exist(_body(frame), 0)
+        self._encoder = BatchExistEncoder(tenant if self.takes_tenant else None)
         self._established = True
         self._update_room()
 

@@ -31,12 +31,11 @@ class Dialer:
         self._new_connection = new_connection
         self._tenant = tenant
 
-    async def dial(self, addresses: Sequence[Address], *, takes_tenant: bool | None = None) -> Connection:
+    async def dial(self, addresses: Sequence[Address]) -> Connection:
         """A connection to the first master that serves. Those behind it in the list start a little later.
 
         Args:
             addresses: the masters, preferred ones first.
-            takes_tenant: what is known of the form of their calls (see `Connection.handshake`).
 
         Raises:
             ConnectError: none serves; says why, for each.
@@ -53,7 +52,7 @@ class Dialer:
             with anyio.move_on_after(_HEAD_START):
                 await turn.wait()
             try:
-                connection = await self._connect(address, takes_tenant)
+                connection = await self._connect(address)
             except (OSError, AioMooncakeError) as error:
                 failures[address] = error
                 next_turn.set()
@@ -83,12 +82,12 @@ class Dialer:
         reasons = "; ".join(_describe(address, failures[address]) for address in addresses)
         raise ConnectError(f"cannot connect to a Mooncake master: {reasons}") from failures[addresses[0]]
 
-    async def _connect(self, address: Address, takes_tenant: bool | None) -> Connection:
+    async def _connect(self, address: Address) -> Connection:
         connection = self._new_connection(str(address))
         try:
             with anyio.fail_after(_ATTEMPT_LIMIT):
                 await asyncio.get_running_loop().create_connection(lambda: connection, address.host, address.port)
-                await connection.handshake(self._tenant, takes_tenant=takes_tenant)
+                await connection.handshake(self._tenant)
         except BaseException:
             connection.close()
             raise

@@ -199,7 +199,7 @@ class RpcTransport:
         """A connection to a master that serves; whatever stands to another master is dropped."""
         addresses = [address for address in self._addresses if not only_current or str(address) == self._master.address]
         try:
-            connection = await self._dialer.dial(addresses, takes_tenant=self._master.tenants if only_current else None)
+            connection = await self._dialer.dial(addresses)
         except ConnectError as error:
             self._backoff.failed(self._loop.time(), error)
             raise

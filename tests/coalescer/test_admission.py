@@ -157,14 +157,14 @@ async def test_a_cancelled_large_question_lets_in_who_waited_outside() -> None:
     callers = Callers(FakeTransport(channels=2, slots=2), max_pending_keys=1000)
     transport = callers.transport
     huge = await callers.start_many(numbered(10_000))
-    other = await callers.start_many(numbered(300, "other"))
+    other = await callers.start_many(numbered(5000, "other"))
     assert callers.place == (10_000 - 2 * 2048, 1, 2)
     huge.cancel()
     transport.answer()
     await turn(3)
-    assert len(transport.keys_sent[2]) == 300
+    assert transport.keys_sent[2][0] == "other-0"
     transport.answer_all()
-    assert (await other).bits == bytes(300)
+    assert (await other).bits == bytes(5000)
 
 
 async def test_long_questions_that_fill_the_queue_keep_no_short_one_out() -> None:
@@ -179,6 +179,47 @@ async def test_long_questions_that_fill_the_queue_keep_no_short_one_out() -> Non
     callers.transport.answer_all()
     await asyncio.gather(*short, *huge)
     assert callers.place == (0, 0, 0)
+
+
+@pytest.mark.parametrize("size", [300, 2500, 5000])
+@pytest.mark.parametrize("given_up", [False, True])
+async def test_what_was_sent_of_long_questions_gives_short_ones_no_more_places(size: int, given_up: bool) -> None:
+    callers = Callers(max_pending_keys=10, overload="raise")
+    huge = await callers.start_many(numbered(size))
+    left = max(0, size - 2048)
+    if given_up and left:
+        huge.cancel()
+        await turn()
+        left = 0  # it was large enough to be looked for
+    tasks = [await callers.start(key) for key in numbered(10, "short")]
+    assert callers.place == (left + 10, 0, 1)
+    for ask in (callers.exists("more"), callers.ask(["more"])):
+        with pytest.raises(OverloadedError):
+            await ask
+    callers.transport.answer_all()
+    await asyncio.gather(huge, *tasks, return_exceptions=True)
+    assert callers.place == (0, 0, 0)
+    tasks = [await callers.start("blocker"), *[await callers.start(key) for key in numbered(10)]]
+    with pytest.raises(OverloadedError):
+        await callers.exists("more")
+    callers.transport.answer_all()
+    await asyncio.gather(*tasks)
+
+
+async def test_a_long_question_given_up_in_the_queue_gives_its_places_back_once() -> None:
+    callers = Callers(max_pending_keys=1000, overload="raise")
+    blocker = await callers.start("blocker")
+    first, given_up, third = [await callers.start_many(numbered(300, name)) for name in ("first", "other", "third")]
+    given_up.cancel()
+    await turn()
+    callers.transport.answer_all()
+    await asyncio.gather(blocker, first, third)
+    assert callers.place == (0, 0, 0)
+    tasks = [await callers.start("blocker"), *[await callers.start(key) for key in numbered(1000)]]
+    with pytest.raises(OverloadedError):
+        await callers.exists("more")
+    callers.transport.answer_all()
+    await asyncio.gather(*tasks)
 
 
 def test_questions_whose_deadline_passed_free_their_places() -> None:

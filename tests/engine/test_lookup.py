@@ -63,7 +63,7 @@ async def test_every_recorded_lookup_of_sglang_is_answered_as_sglang_did(cluster
 async def test_a_prompt_seen_before_takes_one_call(cluster: SharedCluster) -> None:
     page_hashes = pages_of_a_new_prompt(300)
     await store_pages(cluster, V4, page_hashes[:250])
-    async with am.connect(cluster.address, max_batch_keys=4096) as engine:
+    async with am.connect(cluster.address, connections=1) as engine:
         first = await engine.lookup(page_hashes, V4)
         before = engine.stats()
         assert (first.pages, first.round_trips > 1) == (250, True)

@@ -181,6 +181,33 @@ async def test_long_questions_that_fill_the_queue_keep_no_short_one_out() -> Non
     assert callers.place == (0, 0, 0)
 
 
+async def test_long_questions_in_the_queue_take_no_places_of_short_ones() -> None:
+    callers = Callers(max_pending_keys=1000, overload="raise")
+    tasks: list[asyncio.Task[Any]] = [await callers.start("blocker")]
+    tasks += [await callers.start_many(numbered(size, "long")) for size in (300, 400)]
+    tasks += [await callers.start_many(numbered(250, f"short {number}")) for number in range(2)]
+    tasks += [await callers.start_many(numbered(256, "longest short"))]
+    tasks += [await callers.start(key) for key in numbered(244)]
+    assert callers.place == (1700, 0, 1)
+    for ask in (callers.exists("more"), callers.ask(numbered(256)), callers.ask(numbered(257))):
+        with pytest.raises(OverloadedError):
+            await ask
+    callers.transport.answer_all()
+    await asyncio.gather(*tasks)
+    assert callers.place == (0, 0, 0)
+
+
+async def test_no_long_question_overtakes_one_that_waits_outside() -> None:
+    callers = Callers(max_pending_keys=1000)
+    tasks: list[asyncio.Task[Any]] = [await callers.start("blocker")]
+    tasks += [await callers.start_many(numbered(size, str(size))) for size in (600, 500, 300)]
+    assert callers.place == (600, 2, 1)  # the last one would fit, were it not for the one before
+    tasks.append(await callers.start_many(numbered(256)))
+    assert callers.place == (856, 2, 1)
+    callers.transport.answer_all()
+    await asyncio.gather(*tasks)
+
+
 @pytest.mark.parametrize("size", [300, 2500, 5000])
 @pytest.mark.parametrize("given_up", [False, True])
 async def test_what_was_sent_of_long_questions_gives_short_ones_no_more_places(size: int, given_up: bool) -> None:

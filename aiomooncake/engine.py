@@ -329,7 +329,7 @@ class Engine:
                     await self._transport.connect()
             except TimeoutError as error:
                 raise ConnectError(
-                    f"{self._transport.master.address} was not ready within {self._timeout} s;"
+                    f"{self._transport.master.address or 'the master'} was not ready within {self._timeout} s;"
                     " is it hung, or is this the master's metrics port?"
                 ) from error
         except ConnectError as error:

@@ -123,7 +123,10 @@ class RpcTransport:
         first, *others = self._links
         while not self.open_channels:
             # Not awaited itself: a change of leader ends it, which is no cancellation of ours.
-            await asyncio.wait([first.start(self._establish(first))])
+            attempt = first.start(self._establish(first))
+            await asyncio.wait([attempt])
+            if not attempt.cancelled():
+                attempt.result()
             if self._backoff.error is not None:
                 raise fresh(self._backoff.error)
         if others:

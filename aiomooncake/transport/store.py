@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Store", "StoreTransport"]
 
+# Seconds inside one call after which a thread counts as stuck. With a dead master the official client blocks for 4.3 s
+# a call, with a hung one for 30 s. More threads would only be stuck as well: questions are refused until one returns.
+_STUCK = 2.0
 # Seconds that a close waits for threads that are inside a call.
 _JOIN_LIMIT = 1.0
 
@@ -60,10 +63,16 @@ class StoreTransport:
         self._on_room = on_room
 
     def channel(self, *, bulk: bool) -> _Worker | None:
-        """See `Transport`."""
+        """See `Transport`. Raises ConnectError when every thread has been inside a call for too long."""
         for worker in self._bulk_workers if bulk else reversed(self._workers):
             if worker.free:
                 return worker
+        blocked = min((worker.blocked_for() for worker in self._workers), default=0.0)
+        if blocked > _STUCK:
+            raise ConnectError(
+                f"every thread for the store ({len(self._workers)}) has been inside a call for {blocked:.1f} s or more;"
+                " its master is away or hangs, and such a call cannot be called off"
+            )
         return None
 
     async def connect(self) -> None:
@@ -130,15 +139,21 @@ class _Worker(threading.Thread):
         self._transport = transport
         self._calls: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
         self._current: Call | None = None
+        self._since = 0.0
         self._loop = asyncio.get_running_loop()
 
     def start(self) -> None:
         super().start()
         self.free = True
 
+    def blocked_for(self) -> float:
+        """How long it has been inside its call, in seconds; 0 outside one."""
+        return 0.0 if self._current is None else self._loop.time() - self._since
+
     def send(self, call: Call) -> None:
         check_keys(call.keys)
         self.free = False
+        self._since = self._loop.time()
         self._current = call
         self._calls.put(call)
 

@@ -247,6 +247,25 @@ async def test_a_call_that_blocks_is_abandoned_at_its_deadline_and_others_are_an
         assert await engine.exists("a")
 
 
+async def test_questions_are_refused_when_every_thread_is_stuck_and_no_more_threads_are_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("aiomooncake.transport.store._STUCK", -1.0)
+    store = ScriptedStore("held")
+    store.held = {"held"}
+    transport = await connected(store, workers=2)
+    calls = [ask(transport, "held"), ask(transport, "held")]
+    before = threads()
+    for _ in range(100):
+        with pytest.raises(am.ConnectError, match=r"every thread for the store \(2\) has been inside a call"):
+            transport.channel(bulk=False)
+    assert threads() == before
+    store.release()
+    assert [await call.outcome for call in calls] == [(bytes((HIT,)), {})] * 2
+    assert transport.channel(bulk=False) is not None
+    await transport.aclose()
+
+
 async def test_a_worker_that_was_blocked_takes_calls_again() -> None:
     store = ScriptedStore("a")
     store.held = {"held"}

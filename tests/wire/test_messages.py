@@ -185,11 +185,11 @@ def test_keys_over_the_limit_are_refused_and_those_at_it_are_not(monkeypatch: py
             encode([key])
 
 
-def test_the_limit_is_64_mb() -> None:
+def test_the_limit_is_16_mb() -> None:
     megabyte = "x" * (1 << 20)
-    assert len(encode([megabyte] * 64)) > 64 << 20
-    with pytest.raises(LocalProtocolError, match="65 keys of 68157440 bytes do not fit one call"):
-        encode([megabyte] * 65)
+    assert len(encode([megabyte] * 16)) > 16 << 20
+    with pytest.raises(LocalProtocolError, match="17 keys of 17825792 bytes do not fit one call"):
+        encode([megabyte] * 17)
 
 
 # ---- answers ------------------------------------------------------------------------------------------------------

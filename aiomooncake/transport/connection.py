@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from time import perf_counter
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 from ..errors import (
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 __all__ = ["Connection"]
 
 _INVALID_ARGUMENTS = 4  # coro_rpc's errc
+# Keys up to which the way there and back is most of a call's time.
+_FEW_KEYS = 8
 
 _Token: TypeAlias = "Call | asyncio.Future[Frame]"
 
@@ -63,6 +66,8 @@ class Connection(asyncio.Protocol):
         self.has_room = False
         self.outstanding_keys = 0
         self.answers = 0  # pieces of answers seen: a sign of life
+        self.lone_latency = 0.0  # about how long a small call takes on it when it is idle, in seconds
+        self._lone_since = 0.0
         self.service: ServiceReady | None = None
         self.ended_by: AioMooncakeError | None = None
         self.takes_tenant = True
@@ -126,6 +131,8 @@ class Connection(asyncio.Protocol):
         body = self._encoder.encode(keys)
         # The slot is taken before the write, which may pause us.
         frame = self._session.request(BATCH_EXIST_KEY, body, call)
+        if not self.outstanding_keys and len(keys) <= _FEW_KEYS:
+            self._lone_since = perf_counter()
         self.outstanding_keys += len(keys)
         if len(self._session) >= self._max_in_flight:
             self.has_room = False
@@ -134,6 +141,8 @@ class Connection(asyncio.Protocol):
     def _settle(self, call: Call, frame: Frame) -> None:
         count = len(call.keys)
         self.outstanding_keys -= count
+        if self._lone_since:
+            self._note_latency(perf_counter() - self._lone_since)
         self._update_room()
         try:
             if frame.error:
@@ -146,6 +155,12 @@ class Connection(asyncio.Protocol):
             call.failed(failure)
             raise
         call.answered(reply)
+
+    def _note_latency(self, latency: float) -> None:
+        self._lone_since = 0.0
+        # Down at once and up slowly: now and then any call is late.
+        slower = latency - self.lone_latency
+        self.lone_latency += slower / 16 if slower > 0 and self.lone_latency else slower
 
     def _update_room(self) -> None:
         self.has_room = (

@@ -27,6 +27,8 @@ _BACKOFF_FIRST = 0.01
 _BACKOFF_LIMIT = 0.2
 # Seconds for which `connect` waits for the other connections once one stands.
 _COMPANY_LIMIT = 0.25
+# One in so many questions that find idle connections tries one that was slower before.
+_RETRY_SLOWER = 256
 # Seconds between looks at connections that owe us answers, and how long one may be silent before it is in doubt:
 # longer for more keys, at many times what a master needs for one (0.4 to 1.2 us), since others ask it too.
 _LOOK_INTERVAL = 0.1
@@ -85,6 +87,7 @@ class RpcTransport:
         self._bulk_links = self._links[: max(1, connections - 1)]
         self._backoff = _Backoff()
         self._look: asyncio.TimerHandle | None = None
+        self._ties = 0
         self._master = MasterInfo(address=str(addresses[0]) if addresses else None)
         self._on_room: Callable[[], None]
         self._on_unavailable: Callable[[AioMooncakeError], None]
@@ -106,7 +109,7 @@ class RpcTransport:
             connection = link.connection
             if connection is None:
                 self._revive(link)
-            elif connection.has_room and (best is None or connection.outstanding_keys < best.outstanding_keys):
+            elif connection.has_room and (best is None or self._is_better(connection, best)):
                 best = connection
         if best is None:
             self._refuse_if_away()
@@ -162,6 +165,19 @@ class RpcTransport:
     def open_channels(self) -> int:
         """See `Transport`."""
         return sum(link.connection is not None for link in self._links)
+
+    def _is_better(self, connection: Connection, best: Connection) -> bool:
+        """The less loaded one; of idle ones the quicker.
+
+        Which of the master's threads serves a connection can make a difference of several times: on one machine, it is
+        whether that thread sleeps on our core or is woken on another. Now and then the slower one is tried again.
+        """
+        load = connection.outstanding_keys - best.outstanding_keys
+        if load:
+            return load < 0
+        self._ties += 1
+        quicker = connection.lone_latency < best.lone_latency
+        return quicker if self._ties % _RETRY_SLOWER else not quicker
 
     # ---- making connections -----------------------------------------------------------------------------------
 

@@ -572,3 +572,26 @@ def test_whatever_happens_every_call_ends_once_and_room_is_told_truly(script: li
         assert len(peer.lost) == peer.wire.aborted == over
     peer.connection.close()
     assert all(len(call.ends) == 1 for call in calls)
+
+
+# ---- which connection is quick -----------------------------------------------------------------------------------
+
+
+def test_the_latency_of_small_lone_calls_is_known_down_at_once_and_up_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr("aiomooncake.transport.connection.perf_counter", lambda: now)
+    peer = established()
+    seen = []
+    for took in (8.0, 4.0, 20.0):
+        peer.ask("key")
+        now += took
+        peer.answer(naive.answer([False]))
+        seen.append(peer.connection.lone_latency)
+    assert seen == [8.0, 4.0, 5.0]
+    # Neither a large call nor one behind another says how quick the connection is.
+    peer.ask(*(str(number) for number in range(9)))
+    peer.ask("key")
+    now += 1000.0
+    peer.answer(naive.answer([False] * 9))
+    peer.answer(naive.answer([False]))
+    assert peer.connection.lone_latency == 5.0

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 __all__ = ["Coalescer"]
 
 # Keys up to which a question counts as short. Long ones get turns of this many keys when several compete.
-_SHORT = 256
+_SHORT = 128
 # Keys up to which a long question may use every channel, in equal parts: a lookup of some thousand keys takes half the
 # time when two of the master's threads serve it, and holds up a short one for a millisecond at most.
 _WIDE = 4096
@@ -300,7 +300,7 @@ class Coalescer:
         waiting = self._long
         most = self._max_batch
         if len(waiting) == 1 and self._is_wide(waiting[0]):
-            most = min(most, max(_SHORT, -(-len(waiting[0].keys) // max(1, self._transport.open_channels))))
+            most = min(most, max(_SHORT // 2, -(-len(waiting[0].keys) // max(1, self._transport.open_channels))))
         while waiting and (room := most - batch.size):
             question = waiting.popleft()
             if question.future.done():

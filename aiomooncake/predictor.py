@@ -44,7 +44,7 @@ _SHIFTS = tuple(np.uint64(shift) for shift in (0, 6, 12))
 
 # Pages that are looked for at first, then twice as many: where few are stored, the others need not be looked at before
 # the question leaves.
-_FIRST_CHUNK = 256
+_FIRST_CHUNK = 128
 
 _TRUST_WEIGHT = 1 / 4  # of the newest lookup: three forecasts that were wrong from the start make it cautious
 _CAUTIOUS_BELOW = 0.5

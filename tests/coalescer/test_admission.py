@@ -185,11 +185,11 @@ async def test_long_questions_in_the_queue_take_no_places_of_short_ones() -> Non
     callers = Callers(max_pending_keys=1000, overload="raise")
     tasks: list[asyncio.Task[Any]] = [await callers.start("blocker")]
     tasks += [await callers.start_many(numbered(size, "long")) for size in (300, 400)]
-    tasks += [await callers.start_many(numbered(250, f"short {number}")) for number in range(2)]
-    tasks += [await callers.start_many(numbered(256, "longest short"))]
-    tasks += [await callers.start(key) for key in numbered(244)]
+    tasks += [await callers.start_many(numbered(125, f"short {number}")) for number in range(4)]
+    tasks += [await callers.start_many(numbered(128, "longest short"))]
+    tasks += [await callers.start(key) for key in numbered(372)]
     assert callers.place == (1700, 0, 1)
-    for ask in (callers.exists("more"), callers.ask(numbered(256)), callers.ask(numbered(257))):
+    for ask in (callers.exists("more"), callers.ask(numbered(128)), callers.ask(numbered(129))):
         with pytest.raises(OverloadedError):
             await ask
     callers.transport.answer_all()
@@ -202,8 +202,8 @@ async def test_no_long_question_overtakes_one_that_waits_outside() -> None:
     tasks: list[asyncio.Task[Any]] = [await callers.start("blocker")]
     tasks += [await callers.start_many(numbered(size, str(size))) for size in (600, 500, 300)]
     assert callers.place == (600, 2, 1)  # the last one would fit, were it not for the one before
-    tasks.append(await callers.start_many(numbered(256)))
-    assert callers.place == (856, 2, 1)
+    tasks.append(await callers.start_many(numbered(128)))
+    assert callers.place == (728, 2, 1)
     callers.transport.answer_all()
     await asyncio.gather(*tasks)
 

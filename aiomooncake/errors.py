@@ -66,7 +66,7 @@ class InvalidKeyError(LocalProtocolError, TypeError, ValueError):
 class RemoteProtocolError(ProtocolError):
     """The peer sent bytes that break framing or types. That connection is finished; a new question reconnects.
 
-    Usual cause: the address is not a Mooncake master's RPC port (its metrics port speaks HTTP), or a proxy.
+    Usual cause: the address is not a Mooncake master's RPC port but one that speaks HTTP or TLS, or a proxy's.
     """
 
 

@@ -71,7 +71,7 @@ class Transport(Protocol):
     def channel(self, *, bulk: bool) -> Channel | None:
         """A channel with a free slot, the least loaded first; None: `on_room` or `on_unavailable` will be called.
 
-        With `bulk`, a channel that is kept for short questions is not offered.
+        With `bulk`, the channel that is kept for smaller questions is not offered while another one stands.
 
         Raises:
             ConnectError: the master is known to be away, and it is too early to try again.

@@ -52,7 +52,7 @@ class RpcTransport:
     """Implements `Transport` over Mooncake's RPC.
 
     Connections are made when a question needs them, one attempt at a time; an idle transport runs nothing. All go to
-    one master. With several connections the first ones take bulk calls and the last is kept for short questions: a
+    one master. With several connections the first ones take bulk calls and the last is kept for smaller questions: a
     master serves a connection strictly in order, so a short question behind a bulk call would wait for all of it.
 
     A connection that owes answers and is silent for too long is doubted: a new one is made beside it, and takes its

@@ -38,8 +38,10 @@ if TYPE_CHECKING:
 __all__ = ["Connection"]
 
 _INVALID_ARGUMENTS = 4  # coro_rpc's errc
-# Keys up to which the way there and back is most of a call's time.
-_FEW_KEYS = 8
+# Keys up to which the way there and back is a good part of a call's time, and seconds that a master needs for a key at
+# least: the rest is the way.
+_FEW_KEYS = 512
+_KEY_SECONDS = 0.5e-6
 
 _Token: TypeAlias = "Call | asyncio.Future[Frame]"
 
@@ -132,7 +134,7 @@ class Connection(asyncio.Protocol):
         # The slot is taken before the write, which may pause us.
         frame = self._session.request(BATCH_EXIST_KEY, body, call)
         if not self.outstanding_keys and len(keys) <= _FEW_KEYS:
-            self._lone_since = perf_counter()
+            self._lone_since = perf_counter() + len(keys) * _KEY_SECONDS
         self.outstanding_keys += len(keys)
         if len(self._session) >= self._max_in_flight:
             self.has_room = False

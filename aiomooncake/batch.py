@@ -118,7 +118,10 @@ class Batch:
         self.on_done = on_done
         self._places = None  # a batch is sealed again when callers were dropped
         keys: Sequence[Key] = self._lone_keys
-        if self._parts:
+        if len(self._parts) == 1 and not keys:
+            question, start, count = self._parts[0]
+            keys = question.keys if count == len(question.keys) else question.keys[start : start + count]
+        elif self._parts:
             merged = list(keys)
             for question, start, count in self._parts:
                 merged += question.keys if count == len(question.keys) else question.keys[start : start + count]

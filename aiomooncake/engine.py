@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 import anyio
 import numpy as np
 
+from .chores import Chores
 from .coalescer import Coalescer
 from .config import check_timeout
 from .errors import (
@@ -99,6 +100,7 @@ class Engine:
         self._hit_watch = HitWatch()
         self._outage = OutageNotice()
         self._loop = asyncio.get_running_loop()
+        self._chores = Chores(self._loop)
         self._pid = os.getpid()
         self._open = False
         self._closed: asyncio.Future[None] | None = None
@@ -201,7 +203,7 @@ class Engine:
                 predictor=self._predictor,
                 restorable=restorable,
                 errors=self._config.errors,
-                later=self._loop.call_soon,
+                later=self._chores.add,
             )
         except AioMooncakeError as error:
             self._count(error)

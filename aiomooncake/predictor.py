@@ -5,8 +5,8 @@ before are a prefix of it, and the first page that was not seen is where the sto
 
 Memory is a Bloom filter in two generations. New pages enter the young one; when it is full it becomes the old one,
 and the old one is forgotten. A page that is seen again enters the young generation again, so what is in use stays.
-Each page sets three bits in each of two 64-bit words: about as few false positives as six free bits, at a third of
-the memory accesses. False positives hardly matter, since one lengthens the expected prefix by a single page, and
+Each page sets up to three bits in each of two 64-bit words: about as few false positives as six free bits, for a third
+of the memory accesses. False positives hardly matter, since one lengthens the expected prefix by a single page, and
 most are recognised: see `Predictor.forecast`.
 
 All pages of a prompt are learnt, the missing ones too: whoever finds that a page is missing computes and stores it.
@@ -22,7 +22,7 @@ from .config import DEFAULT_PREDICTOR_PAGES
 from .errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
+    from collections.abc import Hashable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -39,12 +39,29 @@ _WORD_FACTORS = np.array(
 )  # fmt: skip
 _SPREAD = np.array([[0x9E3779B97F4A7C15], [0xBF58476D1CE4E5B9]], np.uint64)
 _MIX = np.uint64(0xD6E8FEB86659FD93)
-_ONE, _SIX_BITS, _HALF = np.uint64(1), np.uint64(63), np.uint64(32)
-_SHIFTS = tuple(np.uint64(shift) for shift in (0, 6, 12))
+_HALF, _LOW_HALF = np.uint64(32), np.uint64(0xFFFFFFFF)
+_BITS_A_WORD = 3
+_MASKS_LOG2 = 12
+_MASK_SHIFT = np.uint64(64 - _MASKS_LOG2)
 
-# Pages that are looked for at first, then twice as many: where few are stored, the others need not be looked at before
-# the question leaves.
+
+def _make_masks() -> NDArray[np.uint64]:
+    """Words with up to three bits each: looking one up costs less than making it."""
+    numbers = np.arange(1, (_BITS_A_WORD << _MASKS_LOG2) + 1, dtype=np.uint64) * _SPREAD[0]
+    numbers ^= numbers >> _HALF
+    bits = np.uint64(1) << ((numbers * _MIX) >> np.uint64(58))  # six random bits name one of a word's
+    masks: NDArray[np.uint64] = np.bitwise_or.reduce(bits.reshape(-1, _BITS_A_WORD), axis=1)
+    return masks
+
+
+_MASKS = _make_masks()
+
+# Pages that are looked for at first, then several times as many: where few are stored, the others need not be looked at
+# before the question leaves.
 _FIRST_CHUNK = 128
+
+# Pages that are learnt at once.
+_STEP = 512
 
 _TRUST_WEIGHT = 1 / 4  # of the newest lookup: three forecasts that were wrong from the start make it cautious
 _CAUTIOUS_BELOW = 0.5
@@ -56,9 +73,9 @@ _FALSE_PAGE_COST = 64
 
 
 class _Places(NamedTuple):
-    """Where the pages of one prompt stand in a generation: two rows of word numbers and of bits in these words."""
+    """Where the pages of one prompt stand in the table: two rows of row numbers and of bits in the words there."""
 
-    words: NDArray[np.intp]
+    rows: NDArray[np.intp]
     bits: NDArray[np.uint64]
 
 
@@ -94,9 +111,9 @@ class Predictor:
         if pages < 1:
             raise ConfigError(f"the predictor must remember at least 1 page, not {pages!r}")
         self._capacity = pages  # of each generation
-        self._words = -(-pages // 8)  # eight bits a page
-        self._young = np.zeros(self._words, np.uint64)
-        self._old = np.zeros(self._words, np.uint64)
+        # Eight bits a page. The words of the two generations, young and old, stand side by side: one access for both.
+        self._table = np.zeros((-(-pages // 8), 2), np.uint64)
+        self._rows = np.uint64(len(self._table))
         self._filled = 0
         self._trust: dict[int, float] = {}
 
@@ -106,7 +123,7 @@ class Predictor:
     @property
     def memory_bytes(self) -> int:
         """Size of both generations."""
-        return self._young.nbytes + self._old.nbytes
+        return self._table.nbytes
 
     def forecast(self, page_hashes: Sequence[str], layout: Hashable) -> Forecast:
         """Where the stored prefix of these pages probably ends.
@@ -123,14 +140,14 @@ class Predictor:
         young = np.zeros(0, np.bool_)
         start, stop, end = 0, _FIRST_CHUNK, 0
         while start < len(page_hashes):
-            places = self._locate(_marks(page_hashes[start:stop]), identity)
+            places = self._locate(page_hashes[start:stop], identity)
             located.append(places)
-            young = _holds(self._young, places)
-            seen = young | _holds(self._old, places)
+            young, old = self._holds(places)
+            seen = young | old
             end = int(seen.argmin())
             if not seen[end]:
                 break
-            start, stop = stop, 2 * stop
+            start, stop = stop, 4 * stop
         else:
             return Forecast(len(page_hashes), self._is_doubted(identity), identity, page_hashes, located)
         if end and not young[end - 1] and (end == 1 or young[end - 2]):
@@ -146,18 +163,31 @@ class Predictor:
             forecast: What `forecast` returned.
             found: How many pages the stored prefix really had.
         """
+        for _ in self.lesson(forecast, found):
+            pass
+
+    def lesson(self, forecast: Forecast, found: int) -> Iterator[None]:
+        """The same in small steps, between which other things can be done: exhaust it.
+
+        The page hashes of the forecast may change once this was called.
+        """
         if forecast.pages:
             self._judge(forecast.identity, min(found / forecast.pages, 1.0))
             if not forecast.cautious:
                 self._filled += max(0, forecast.pages - found) * _FALSE_PAGE_COST
-        done = 0
-        for places in forecast.located:
+        done = sum(places.rows.shape[1] for places in forecast.located)
+        return self._steps(forecast.located, forecast.page_hashes[done:], forecast.identity)
+
+    def _steps(self, located: Sequence[_Places], rest: Sequence[str], identity: int) -> Iterator[None]:
+        for places in located:
             self._add(places)
-            done += places.bits.shape[1]
-        if done < len(forecast.page_hashes):
-            self._add(self._locate(_marks(forecast.page_hashes[done:]), forecast.identity))
+            yield
+        for start in range(0, len(rest), _STEP):
+            self._add(self._locate(rest[start : start + _STEP], identity))
+            yield
         if self._filled >= self._capacity:
-            self._young, self._old = np.zeros(self._words, np.uint64), self._young
+            self._table[:, 1] = self._table[:, 0]
+            self._table[:, 0] = 0
             self._filled = 0
 
     def _is_doubted(self, identity: int) -> bool:
@@ -169,31 +199,29 @@ class Predictor:
         trust = self._trust.get(identity, 1.0)
         self._trust[identity] = trust + (share - trust) * _TRUST_WEIGHT
 
-    def _locate(self, marks: NDArray[np.uint64], identity: int) -> _Places:
-        mixed = (marks + np.uint64(identity & 0xFFFFFFFFFFFFFFFF)) * _SPREAD
+    def _locate(self, page_hashes: Sequence[str], identity: int) -> _Places:
+        mixed = (_marks(page_hashes) + np.uint64(identity & 0xFFFFFFFFFFFFFFFF)) * _SPREAD
         mixed ^= mixed >> _HALF
-        mixed *= _MIX
-        words = ((mixed >> _HALF) * np.uint64(self._words)) >> _HALF
-        bits = _ONE << (mixed & _SIX_BITS)
-        for shift in _SHIFTS[1:]:
-            bits |= _ONE << ((mixed >> shift) & _SIX_BITS)
-        return _Places(words.astype(np.intp), bits)
+        rows = ((mixed & _LOW_HALF) * self._rows) >> _HALF
+        return _Places(rows.view(np.intp), _MASKS.take((mixed >> _MASK_SHIFT).view(np.intp)))
+
+    def _holds(self, places: _Places) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Which of these pages the young generation has, and which the old one."""
+        bits = places.bits[:, :, np.newaxis]
+        held = (self._table.take(places.rows, axis=0) & bits) == bits
+        both = held[0] & held[1]
+        return both[:, 0], both[:, 1]
 
     def _add(self, places: _Places) -> None:
-        young = self._young
-        missing = (young.take(places.words) & places.bits) != places.bits
-        self._filled += int(missing.any(axis=0).sum())
-        words, bits = places.words[missing], places.bits[missing]
-        while len(words):
+        young = self._table[:, 0]  # `take` would copy all of it
+        missing = (young[places.rows] & places.bits) != places.bits
+        self._filled += int(np.count_nonzero(missing[0] | missing[1]))
+        rows, bits = places.rows[missing], places.bits[missing]
+        while len(rows):
             # Of several pages that share a word one assignment wins; the others take another turn.
-            young[words] |= bits
-            lost = (young[words] & bits) != bits
-            words, bits = words[lost], bits[lost]
-
-
-def _holds(generation: NDArray[np.uint64], places: _Places) -> NDArray[np.bool_]:
-    held: NDArray[np.bool_] = ((generation.take(places.words) & places.bits) == places.bits).all(axis=0)
-    return held
+            young[rows] |= bits
+            lost = (young[rows] & bits) != bits
+            rows, bits = rows[lost], bits[lost]
 
 
 def _marks(page_hashes: Sequence[str]) -> NDArray[np.uint64]:

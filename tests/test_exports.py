@@ -29,11 +29,11 @@ LAYERS = (
     ("hybrid", "notices"),
     ("layout", "predictor"),
     ("hashing",),
-    ("coalescer",),
+    ("chores", "coalescer"),
     ("batch", "deadlines"),
     ("transport",),
     ("wire", "target", "config", "stats"),
-    ("errors", "reply", "_version"),
+    ("errors", "keys", "reply", "_version"),
 )
 RANK = {part: rank for rank, parts in enumerate(LAYERS) for part in parts}
 
@@ -50,6 +50,7 @@ PURE = (
     "batch",
     "config",
     "errors",
+    "keys",
     "reply",
     "stats",
     "target",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from ..errors import StoreError
+from ..keys import KeyRun, ObjectKeys
 from ..reply import Reply
 from .plan import Plan
 from .result import LookupResult
@@ -15,7 +15,7 @@ from .tracks import LeadingTrack
 if TYPE_CHECKING:
     from ..layout import Layout
     from ..predictor import Predictor
-    from .plan import Fault
+    from .plan import Fault, Span
 
 __all__ = ["FIRST_WINDOW", "Ask", "Lookup", "Prefix", "lookup", "prefix_length"]
 
@@ -51,7 +51,7 @@ async def lookup(
     restorable: bool = False,
     errors: Literal["raise", "miss"] = "raise",
     first_window: int = FIRST_WINDOW,
-    later: Callable[[Callable[[], None]], object] | None = None,
+    later: Callable[[Iterator[None]], object] | None = None,
 ) -> Lookup:
     """Find the longest prefix of these pages that every pool of the layout can restore.
 
@@ -68,13 +68,13 @@ async def lookup(
             not need it are as certain as ever. Errors that cannot change the answer, such as one behind a certain
             miss, are ignored either way.
         first_window: Pages in the first window when nothing better is known.
-        later: Runs what need not delay the answer, such as learning from it; None: it is run here.
+        later: Takes what need not delay the answer, learning from it, in steps to be done; None: it is done here.
 
     Raises:
         StoreError: `kv_pages`, `pages` or `restorable` depends on a key that was answered with an error code.
         InvalidKeyError: A page hash is not a string.
     """
-    _check_page_hashes(page_hashes, layout)
+    is_ascii = _check_page_hashes(page_hashes, layout)
     forecast = None if predictor is None else predictor.forecast(page_hashes, layout)
     plan = Plan(
         layout,
@@ -84,22 +84,20 @@ async def lookup(
         expected=None if forecast is None else forecast.pages,
         cautious=forecast is not None and forecast.cautious,
     )
-    names = [pool.name for pool in layout.pools]
     asked = 0
     while spans := plan.next_spans():
-        keys: list[str] = []
-        for place, start, stop in spans:
-            keys += layout.object_keys(page_hashes[start:stop], names[place])
+        keys = _keys(spans, page_hashes, layout, is_ascii=is_ascii)
         asked += len(keys)
         plan.fold(spans, await ask(keys))
     verdict = plan.verdict()
     if verdict.fault is None:
         if predictor is not None and forecast is not None:
-            learn = partial(predictor.learn, forecast, verdict.boundary)
-            if later is None:
-                learn()
+            lesson = predictor.lesson(forecast, verdict.boundary)
+            if later is not None:
+                later(lesson)
             else:
-                later(learn)
+                for _ in lesson:
+                    pass
     elif verdict.decisive and errors == "raise":
         raise StoreError(verdict.fault.code, key=_key(verdict.fault, page_hashes, layout), count=plan.faults)
     result = LookupResult(
@@ -151,13 +149,27 @@ def _key(fault: Fault, page_hashes: Sequence[str], layout: Layout) -> str:
     return layout.object_keys(page_hashes[fault.page : fault.page + 1], layout.pools[fault.pool].name)[fault.item]
 
 
-def _check_page_hashes(page_hashes: Sequence[str], layout: Layout) -> None:
+def _keys(spans: list[Span], page_hashes: Sequence[str], layout: Layout, *, is_ascii: bool) -> ObjectKeys:
+    affixes = layout.affixes
+    pages: dict[tuple[int, int], Sequence[str]] = {}
+    runs = []
+    for place, start, stop in spans:
+        if (part := pages.get((start, stop))) is None:
+            part = pages[start, stop] = page_hashes[start:stop]
+        runs.append(KeyRun(affixes[place], part))
+    lengths: set[int] = set()
+    for part in pages.values():
+        lengths.update(map(len, part))
+    return ObjectKeys(runs, lengths.pop() or None if is_ascii and len(lengths) == 1 else None)
+
+
+def _check_page_hashes(page_hashes: Sequence[str], layout: Layout) -> bool:
+    """Refuse pages that are no strings; whether all are ASCII."""
     # Windows see only some of them; a page that is not a string is refused wherever it stands.
     if isinstance(page_hashes, list | tuple) and page_hashes:
         try:
-            "".join(page_hashes)
+            return "".join(page_hashes).isascii()
         except TypeError:
             pass
-        else:
-            return
     layout.object_keys(page_hashes, layout.pools[0].name)
+    return False

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ..errors import ConfigError, InvalidKeyError
 from ..hashing.sglang import SGLangHasher
+from ..keys import KeyRun
 from . import lmcache, sglang, sglang_reply, vllm
 from .pool import KV_POOL, Pool, is_count, is_text
 
 if TYPE_CHECKING:
     from ..hashing.hasher import PageHasher
     from ..hashing.tokens import TokenIds
+    from ..keys import Affixes
 
 __all__ = ["Layout"]
 
@@ -99,12 +102,15 @@ class Layout:
             ConfigError: The layout has no pool of that name.
             InvalidKeyError: A page hash is not a string, or `page_hashes` is no sequence of them.
         """
-        affixes = self._pool(pool_name).affixes("" if self.key_prefix is None else f"{self.key_prefix}_")
+        affixes = self.affixes[self.pools.index(self._pool(pool_name))]
         _check_page_hashes(page_hashes)
-        if len(affixes) == 1:
-            [(head, tail)] = affixes
-            return [f"{head}{page_hash}{tail}" for page_hash in page_hashes]
-        return [f"{head}{page_hash}{tail}" for page_hash in page_hashes for head, tail in affixes]
+        return KeyRun(affixes, page_hashes).spell()
+
+    @cached_property
+    def affixes(self) -> tuple[Affixes, ...]:
+        """For each pool, what precedes and what follows the page hash in the key of each object of a page."""
+        prefix = "" if self.key_prefix is None else f"{self.key_prefix}_"
+        return tuple(tuple(pool.affixes(prefix)) for pool in self.pools)
 
     def page_hashes(
         self, token_ids: TokenIds, *, extra_key: str | None = None, cache_salt: str | None = None

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from ..errors import InvalidKeyError, LocalProtocolError, RemoteProtocolError
+from ..keys import ObjectKeys
 from ..reply import ERROR, HIT, MISS, NO_ERRORS, Reply
 from .coro_rpc import function_id
 from .struct_pack import TypeHeader, container_width, read_length
@@ -75,31 +76,43 @@ class BatchExistEncoder:
         """
         if len(keys) == 1 and (body := self._encode_one(keys[0])) is not None:
             return body
+        count = len(keys)
+        if isinstance(keys, ObjectKeys) and keys.hash_length is not None:
+            try:
+                return self._encode_unspelled(keys)
+            except UnicodeEncodeError:  # told with the key that it is in
+                return self._encode_any(keys)
         # Keys of one engine mostly have one length and are ASCII: then the length prefixes are one separator, and
         # a join in C writes the lot. Measured in benchmarks/codec.py.
         try:
             lengths = set(map(len, keys))
-            joined = "".join(keys)  # type: ignore[arg-type]  # bytes and strangers are told apart below
+            longest = max(lengths, default=0)
+            width = container_width(max(count, longest, len(self._tenant or b"")))
+            # Latin-1 maps each prefix byte to the character of the same number, and back.
+            prefixes = {length: length.to_bytes(width, "little").decode("latin-1") for length in lengths}
+            if len(lengths) == 1:
+                prefix = prefixes[longest]
+                text = prefix + prefix.join(keys)  # type: ignore[arg-type]  # refuses bytes, and so do the others
+            else:
+                parts = [""] * (2 * count)
+                parts[::2] = [prefixes[len(key)] for key in keys]
+                parts[1::2] = keys  # type: ignore[assignment]
+                text = "".join(parts)
+            # Prefixes need not be ASCII: then the keys are looked at alone.
+            is_ascii = text.isascii() or "".join(keys).isascii()  # type: ignore[arg-type]
         except TypeError:
             return self._encode_any(keys)
-        if not joined.isascii():
+        if not is_ascii:
             return self._encode_any(keys)
-        longest = max(lengths, default=0)
-        _check_size(len(joined), len(keys))
-        tenant = self._tenant
-        width = container_width(max(len(keys), longest, 0 if tenant is None else len(tenant)))
-        if len(lengths) == 1:
-            (length,) = lengths
-            # Latin-1 maps each prefix byte to the character of the same number, and back.
-            prefix = length.to_bytes(width, "little").decode("latin-1")
-            text = prefix + prefix.join(keys)  # type: ignore[arg-type]
-        else:
-            prefixes = {length: length.to_bytes(width, "little").decode("latin-1") for length in lengths}
-            parts = [""] * (2 * len(keys))
-            parts[::2] = [prefixes[len(key)] for key in keys]
-            parts[1::2] = keys  # type: ignore[assignment]
-            text = "".join(parts)
-        return self._assemble(len(keys), text.encode("latin-1"), width)
+        _check_size(len(text) - width * count, count)
+        return self._assemble(count, (text.encode("latin-1"),), width)
+
+    def _encode_unspelled(self, keys: ObjectKeys) -> bytes:
+        count = len(keys)
+        width = container_width(max(count, keys.longest(), len(self._tenant or b"")))
+        written = keys.write(width)
+        _check_size(sum(map(len, written)) - width * count, count)
+        return self._assemble(count, written, width)
 
     def _encode_one(self, key: Key) -> bytes | None:
         """The lone question of an idle engine, where every microsecond shows; None if lengths need more than a byte."""
@@ -117,14 +130,14 @@ class BatchExistEncoder:
         parts = [b""] * (2 * len(raw))
         parts[::2] = [len(key).to_bytes(width, "little") for key in raw]
         parts[1::2] = raw
-        return self._assemble(len(raw), b"".join(parts), width)
+        return self._assemble(len(raw), parts, width)
 
-    def _assemble(self, count: int, keys: bytes, width: int) -> bytes:
+    def _assemble(self, count: int, keys: Sequence[bytes | bytearray], width: int) -> bytes:
         head = self._header.encode(width) + count.to_bytes(width, "little")
         tenant = self._tenant
         if tenant is None:
-            return head + keys
-        return b"".join((head, keys, len(tenant).to_bytes(width, "little"), tenant))
+            return b"".join((head, *keys))
+        return b"".join((head, *keys, len(tenant).to_bytes(width, "little"), tenant))
 
 
 def _check_size(size: int, count: int) -> None:

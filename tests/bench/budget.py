@@ -53,6 +53,6 @@ BUDGETS = {
         peak_bytes=950_000,
     ),
     "hybrid, 512 pages, predicted": Budget(
-        master_calls=2, master_keys=783, python_calls=350, all_calls=1_830, sends=2, receives=4, peak_bytes=540_000
+        master_calls=2, master_keys=783, python_calls=400, all_calls=1_130, sends=2, receives=4, peak_bytes=190_000
     ),
 }

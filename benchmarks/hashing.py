@@ -2,8 +2,9 @@
 
     python -m benchmarks.hashing [--tokens 100000] [--page-size 64]
 
-"hashlib" is the time of the same calls on the same bytes with nothing around them, taken in turn with the function
-measured; shares are of the whole call, conversion of the token ids included. Medians.
+"hashlib" is the time that hashlib needs to take in as many digests and pages and to give the next digest, with nothing
+around it, in turn with the function measured; shares are of the whole call, conversion of the token ids included, so
+what shows is what comes on top. Medians.
 """
 
 from __future__ import annotations

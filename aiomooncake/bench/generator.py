@@ -15,7 +15,7 @@ from ..local.log import ProcessLog
 from ..local.process import GuardedProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
     from types import TracebackType
 
     from typing_extensions import Self
@@ -98,9 +98,11 @@ class Generator:
         timing = {"rate": rate, "seconds": seconds, "warm_up": warm_up, "deadline": deadline, "seed": seed}
         return await self._measured("open", load=asdict(load), **timing)
 
-    async def replay(self, part: Part, *, deadline: float, answered: Callable[[int], object]) -> dict[str, Any]:
-        """See `replay`; `answered` is called with the number of each request that was."""
-        self._answered = answered
+    async def replay(
+        self, part: Part, *, deadline: float, store: Callable[[list[tuple[int, int]]], Awaitable[None]]
+    ) -> dict[str, Any]:
+        """See `replay`; at its pauses `store` gets the numbers of the requests answered, with the pages found."""
+        self._store = store
         return await self._measured("replay", part=asdict(part), deadline=deadline)
 
     async def answers(self, load: PromptLoad) -> list[int]:
@@ -115,7 +117,8 @@ class Generator:
     async def _run(self, run: str, **arguments: Any) -> Any:
         self._writer.write(json.dumps({"run": run, **arguments}).encode() + b"\n")
         while "result" not in (message := await self._receive()):
-            self._answered(message["answered"])
+            await self._store([(number, found) for number, found in message["answered"]])
+            self._writer.write(b"\n")
         return message["result"]
 
     async def _receive(self) -> Any:

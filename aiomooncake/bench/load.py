@@ -60,20 +60,22 @@ def block_pages(block: int | str, pages: int) -> Iterator[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class KeyLoad:
-    """Questions of `keys` keys each, all of them stored. Neighbours ask for different keys.
+    """Questions of `keys` keys each. Neighbours ask for different keys.
 
     Attributes:
         questions: How many different ones.
-        stored: Keys there are; when the questions need more, they start over with the first.
+        stored: Keys there are in the store; when the questions need more keys, they start over with the first.
+        hit: Whether the questions ask for those, or for as many that are not stored.
     """
 
     keys: int
     questions: int
     stored: int
+    hit: bool = True
 
     def describe(self) -> dict[str, float | str]:
         """For result files, where every question has its caller."""
-        return {"callers": self.questions, "keys": self.keys}
+        return {"callers": self.questions, "keys": self.keys, "stored": "all" if self.hit else "none"}
 
     def stored_keys(self) -> list[str]:
         """What has to be stored beforehand."""
@@ -81,7 +83,7 @@ class KeyLoad:
 
     def asks(self, client: Client) -> list[Ask]:
         """The questions, ready to be asked."""
-        pool = page_keys(self.stored) * (self.keys // self.stored + 2)
+        pool = page_keys(self.stored, first=0 if self.hit else self.stored) * (self.keys // self.stored + 2)
         starts = ((number * self.keys) % self.stored for number in range(self.questions))
         return [client.bind(pool[start : start + self.keys]) for start in starts]
 

@@ -20,7 +20,7 @@ from .alarm import Alarm
 from .observer import Observer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Collection, Sequence
 
     from numpy.typing import NDArray
 
@@ -62,7 +62,13 @@ class OpenLoop(NamedTuple):
 
 
 async def run_open_loop(
-    asks: Sequence[Ask], arrivals: NDArray[np.float64], *, warm_up: float, deadline: float
+    asks: Sequence[Ask],
+    arrivals: NDArray[np.float64],
+    *,
+    warm_up: float,
+    deadline: float,
+    pauses: Collection[int] = (),
+    pause: Callable[[], Awaitable[None]] = anyio.lowlevel.checkpoint,
 ) -> OpenLoop:
     """Start one task for each arrival, at its time, and wait for all of them.
 
@@ -72,6 +78,9 @@ async def run_open_loop(
         warm_up: Seconds at the start of the plan that are not measured.
         deadline: Seconds after its planned start from which a lookup counts as timed out. Nothing is cancelled: what
             the client goes on doing for a caller who has left is part of its cost.
+        pauses: Numbers of arrivals before which the plan's clock stands still, until the lookups before them have ended
+            and `pause` has: what happens then is in no latency.
+        pause: What happens then.
     """
     measured = int(np.searchsorted(arrivals, warm_up))
     if not len(arrivals) or arrivals[-1] <= warm_up:
@@ -79,52 +88,65 @@ async def run_open_loop(
     gc.collect()
     gc.freeze()
     try:
-        run = _Run(asks, arrivals, measured)
-        return _evaluate(run, await run.finish(), arrivals, measured, warm_up, deadline)
+        run = _Run(asks, arrivals, measured, sorted(pauses))
+        return _evaluate(run, await run.finish(pause), arrivals, measured, warm_up, deadline)
     finally:
         gc.unfreeze()
 
 
 class _Run:
-    """One run while it lasts."""
+    """One run while it lasts. Times are the plan's, whose clock can stand still."""
 
-    def __init__(self, asks: Sequence[Ask], arrivals: NDArray[np.float64], measured: int) -> None:
+    def __init__(
+        self, asks: Sequence[Ask], arrivals: NDArray[np.float64], measured: int, pauses: Sequence[int]
+    ) -> None:
         self._asks = asks
         self._loop = asyncio.get_running_loop()
         self._measured = measured
         self._next = 0
-        self._left = len(arrivals)
         self._under_way: dict[int, asyncio.Task[None]] = {}
-        self._all_ended = anyio.Event()
+        self._all_here_ended = anyio.Event()
         self._alarm = Alarm(self._start_due)
         self._observer = Observer()
         self.outstanding = 0
         self.errors: dict[int, str] = {}
         self.ended = [0.0] * len(arrivals)
-        self.start = time.monotonic() + _HEAD_START
-        self._due: list[float] = (self.start + arrivals).tolist()
-        self._alarm.set(self._due[0])
+        self._due: list[float] = arrivals.tolist()
+        self._halts = [*pauses, len(arrivals)]
+        self._start = time.monotonic() + _HEAD_START
+        self._alarm.set(self._start + self._due[0])
 
-    async def finish(self) -> Observation:
-        """Wait for the last lookup."""
+    async def finish(self, pause: Callable[[], Awaitable[None]]) -> Observation:
+        """See to the pauses, and wait for the last lookup."""
         try:
-            with anyio.fail_after(self._due[-1] - time.monotonic() + _PATIENCE):
-                await self._all_ended.wait()
+            while True:
+                left = max(0.0, self._due[self._halts[0] - 1] - self._now())
+                with anyio.fail_after(left + _PATIENCE):
+                    await self._all_here_ended.wait()
+                if self._next == len(self._due):
+                    return self._observer.stop()
+                await pause()
+                self._all_here_ended = anyio.Event()
+                del self._halts[0]
+                self._start = time.monotonic() - self._due[self._next]
+                self._start_due()
         finally:
             self._alarm.close()
-        return self._observation
+
+    def _now(self) -> float:
+        return time.monotonic() - self._start
 
     def _start_due(self) -> None:
-        due, number = self._due, self._next
-        while number < len(due) and due[number] <= time.monotonic():
+        due, number, halt = self._due, self._next, self._halts[0]
+        while number < halt and due[number] <= self._now():
             if number == self._measured:
                 self._observer.start()
             self._under_way[number] = self._loop.create_task(self._one(number))
             number += 1
         self._next = number
         self.outstanding = max(self.outstanding, len(self._under_way))
-        if number < len(due):
-            self._alarm.set(due[number])
+        if number < halt:
+            self._alarm.set(self._start + due[number])
 
     async def _one(self, number: int) -> None:
         try:
@@ -133,12 +155,10 @@ class _Run:
                 await answer
         except Exception as error:  # whatever a contender raises is its result
             self.errors[number] = type(error).__name__ if not isinstance(error, TimeoutError) else ""
-        self.ended[number] = time.monotonic()
+        self.ended[number] = self._now()
         del self._under_way[number]
-        self._left -= 1
-        if not self._left:
-            self._observation = self._observer.stop()
-            self._all_ended.set()
+        if not self._under_way and self._next == self._halts[0]:
+            self._all_here_ended.set()
 
 
 def _evaluate(
@@ -149,7 +169,7 @@ def _evaluate(
     warm_up: float,
     deadline: float,
 ) -> OpenLoop:
-    ended = np.array(run.ended) - run.start
+    ended = np.array(run.ended)
     latencies = (ended - arrivals)[measured:]
     failed = [number for number in run.errors if number >= measured]
     latencies[[number - measured for number in failed]] = deadline

@@ -1,7 +1,7 @@
-"""A production trace, replayed: each request looks up its prompt's pages, and its pages are stored when it is answered.
+"""A production trace, replayed: each request looks up its prompt's pages, and those not found are stored afterwards.
 
 Blocks of the trace (512 tokens) are eight pages of 64 tokens. Its timestamps were recorded in steps of 3 s; requests
-of one step are spread over it evenly.
+of one step are spread over it evenly, and stored at its end.
 """
 
 from __future__ import annotations
@@ -77,18 +77,23 @@ class Part:
 
     def arrivals(self) -> NDArray[np.float64]:
         """When they come, in seconds from the first."""
-        times = np.array([request.timestamp for request in self.requests])
-        steps, first, sizes = np.unique(np.rint(times / _STEP), return_index=True, return_counts=True)
-        within = (np.arange(len(times)) - np.repeat(first, sizes)) / np.repeat(sizes, sizes)
+        steps, first, sizes = self._steps()
+        within = (np.arange(sizes.sum()) - np.repeat(first, sizes)) / np.repeat(sizes, sizes)
         return scaled((np.repeat(steps, sizes) + within) * _STEP, self.speed)
+
+    def pauses(self) -> list[int]:
+        """Numbers of the requests before which the pages of those that came earlier are stored."""
+        _, first, _ = self._steps()
+        later: list[int] = first[1:].tolist()
+        return later
 
     def asks(self, client: Client) -> list[Callable[[], Awaitable[int]]]:
         """Their lookups, ready to be asked."""
         return [partial(client.lookup, self._pages(request.blocks), LAYOUTS[self.layout]) for request in self.requests]
 
-    def stored_keys(self, number: int) -> list[str]:
-        """The objects of a request's pages."""
-        return object_keys(LAYOUTS[self.layout], self._pages(self.requests[number].blocks))
+    def new_keys(self, number: int, found: int) -> list[str]:
+        """The objects of a request's pages that its engine had to compute: those after the ones found."""
+        return object_keys(LAYOUTS[self.layout], self._pages(self.requests[number].blocks)[found:])
 
     def ideal_keys(self, found: Sequence[int]) -> float:
         """The fewest keys a lookup that could have found these numbers of pages."""
@@ -100,6 +105,11 @@ class Part:
         """How many different objects all of them store."""
         blocks = {block for request in self.requests for block in request.blocks}
         return len(object_keys(LAYOUTS[self.layout], self._pages([0]))) * len(blocks)
+
+    def _steps(self) -> tuple[NDArray[np.float64], NDArray[np.intp], NDArray[np.intp]]:
+        """The steps of the recorded clock: their numbers, the first request of each, and how many it has."""
+        times = np.array([request.timestamp for request in self.requests])
+        return np.unique(np.rint(times / _STEP), return_index=True, return_counts=True)
 
     def _pages(self, blocks: list[int]) -> list[str]:
         return [page for block in blocks for page in block_pages(f"{self.run} {block}", BLOCK_PAGES)]

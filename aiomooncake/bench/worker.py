@@ -3,7 +3,8 @@
     python -m aiomooncake.bench.worker {"client": NAME, "master": HOST:PORT, "loop": LOOP, "options": {...}}
 
 stdin is a socket. The process sends a line of JSON when its client is connected: null, or why that failed. Then it
-answers each line {"run": NAME, ...} with a line {"result": ...}, after lines {"answered": NUMBER} if the run has any.
+answers each line {"run": NAME, ...} with a line {"result": ...}. A replay pauses after lines {"answered": [[NUMBER,
+PAGES FOUND], ...]} until it gets a line, when those requests are stored.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ async def _serve(channel: socket.socket, *, client: str, master: str, options: d
 
     try:
         opened = KINDS[client].open(master, options)
-        generator = _Generator(await opened.__aenter__(), send)
+        generator = _Generator(await opened.__aenter__(), send, reader)
     except (AioMooncakeError, ImportError, OSError) as error:
         send(f"{type(error).__name__}: {error}")
         await writer.drain()
@@ -73,9 +74,10 @@ async def _serve(channel: socket.socket, *, client: str, master: str, options: d
 
 
 class _Generator:
-    def __init__(self, client: Client, send: Any) -> None:
+    def __init__(self, client: Client, send: Callable[[object], None], reader: asyncio.StreamReader) -> None:
         self._client = client
         self._send = send
+        self._reader = reader
         self._asks = lru_cache(maxsize=2)(lambda load: load.asks(client))
 
     async def closed(self, *, load: dict[str, Any], seconds: float, warm_up: float) -> dict[str, Any]:
@@ -97,22 +99,35 @@ class _Generator:
         requests = replay.Part(**part)
         asks = requests.asks(self._client)
         found = [0] * len(asks)
-        told = [self._telling(ask, number, found) for number, ask in enumerate(asks)]
+        answered: list[tuple[int, int]] = []
+
+        def noting(number: int, ask: Callable[[], Awaitable[int]]) -> Ask:
+            async def note() -> None:
+                found[number] = await ask()
+                answered.append((number, found[number]))
+
+            return note
+
+        async def have_stored() -> None:
+            self._send({"answered": answered})
+            answered.clear()
+            await self._reader.readline()
+
         arrivals = requests.arrivals()
         warm_up = float(arrivals[requests.warm_up])
-        ran = await run_open_loop(told, arrivals, warm_up=warm_up, deadline=deadline)
+        ran = await run_open_loop(
+            [noting(number, ask) for number, ask in enumerate(asks)],
+            arrivals,
+            warm_up=warm_up,
+            deadline=deadline,
+            pauses=requests.pauses(),
+            pause=have_stored,
+        )
         return {**_opened(ran), "ideal_keys": requests.ideal_keys(found)}
 
     async def answers(self, *, load: dict[str, Any]) -> list[int]:
         """What each prompt is answered, for the comparison of contenders."""
         return [await ask() for ask in PromptLoad(**load).asks(self._client)]
-
-    def _telling(self, ask: Callable[[], Awaitable[int]], number: int, found: list[int]) -> Ask:
-        async def tell() -> None:
-            found[number] = await ask()
-            self._send({"answered": number})
-
-        return tell
 
 
 def _load(arguments: dict[str, Any]) -> KeyLoad | PromptLoad:

@@ -187,7 +187,7 @@ def _throughput(callers: int, keys: int) -> Draw:
     def draw(series: Sequence[Series], palette: Palette) -> Canvas | None:
         chosen = [
             one
-            for one in select(series, "callers", callers=callers, keys=keys)
+            for one in select(series, "callers", callers=callers, keys=keys, stored="all")
             if one.client not in (AGAIN.label, NOTHING.label)
         ]
         if chosen and keys == 64:
@@ -199,13 +199,13 @@ def _throughput(callers: int, keys: int) -> Draw:
 
 
 def _cpu(series: Sequence[Series], palette: Palette) -> Canvas | None:
-    chosen = [one for one in select(series, "callers", callers=1000, keys=1) if one.client != AGAIN.label]
+    chosen = [one for one in select(series, "callers", callers=1000, keys=1, stored="all") if one.client != AGAIN.label]
     rows = [(one.client, one.median(cpu), palette.of(one.client)) for one in chosen]
     return _bars(sorted(rows, key=lambda row: row[1]), duration, palette, label="CPU a lookup")
 
 
 def _grid(series: Sequence[Series], palette: Palette) -> Canvas | None:
-    chosen = [one for one in select(series, "callers") if one.client in (ENGINE.label, OFFICIAL.label)]
+    chosen = [one for one in select(series, "callers", stored="all") if one.client in (ENGINE.label, OFFICIAL.label)]
     sizes = sorted({int(one.load["keys"]) for one in chosen})
     if len({one.load["callers"] for one in chosen}) < 3:
         return None
@@ -232,7 +232,7 @@ def _grid(series: Sequence[Series], palette: Palette) -> Canvas | None:
 
 
 def _against_load(series: Sequence[Series], palette: Palette) -> Canvas | None:
-    swept = [one for one in select(series, "tail") if isinstance(one.load["share"], float)]
+    swept = [one for one in select(series, "tail", stored="all") if isinstance(one.load["share"], float)]
     if not swept:
         return None
     canvas, axes = _canvas(3.5)
@@ -254,7 +254,7 @@ def _against_load(series: Sequence[Series], palette: Palette) -> Canvas | None:
 
 
 def _same_rate(series: Sequence[Series], palette: Palette) -> Canvas | None:
-    return _percentiles(select(series, "tail", share="same"), palette)
+    return _percentiles(select(series, "tail", share="same", stored="all"), palette)
 
 
 def _growth(series: Sequence[Series], palette: Palette) -> Canvas | None:
@@ -319,7 +319,11 @@ def _distance(series: Sequence[Series], palette: Palette) -> Canvas | None:
 
 def _far_hybrid(series: Sequence[Series], palette: Palette) -> Canvas | None:
     rows = [
-        (f"{one.client}, {one.load['round_trip_ms']:g} ms", one.latency.p99, palette.of(one.client))
+        (
+            f"{one.client}, {one.load['pages']} pages, {one.load['round_trip_ms']:g} ms",
+            one.latency.p99,
+            palette.of(one.client),
+        )
         for one in select(series, "distance", layout="hybrid")
     ]
     return _bars(rows, duration, palette, label="p99 of a hybrid lookup, by distance")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..contenders import AGAIN, ENGINE, LOOP_FLOOR, OFFICIAL, RAW_SOCKET, WHOLE_POOLS
@@ -46,14 +47,17 @@ class _Comparison(NamedTuple):
 _COMPARISONS = (
     _Comparison("one caller, one key: p50 / the loop floor's", "single", {}, LOOP_FLOOR, p50, True),
     _Comparison("one caller, one key: p99 / the loop floor's", "single", {}, LOOP_FLOOR, p99, True),
-    _Comparison("1000 callers x 1 key: lookups/s / official async's", "callers", {"callers": 1000, "keys": 1},
-                OFFICIAL, throughput, True),
-    _Comparison("256 callers x 64 keys: lookups/s / official async's", "callers", {"callers": 256, "keys": 64},
-                OFFICIAL, throughput, True),
+    _Comparison("1000 callers x 1 key: lookups/s / official async's", "callers",
+                {"callers": 1000, "keys": 1, "stored": "all"}, OFFICIAL, throughput, True),
+    _Comparison("256 callers x 64 keys: lookups/s / official async's", "callers",
+                {"callers": 256, "keys": 64, "stored": "all"}, OFFICIAL, throughput, True),
+    _Comparison("256 callers x 64 keys, none stored: lookups/s / official async's", "callers",
+                {"callers": 256, "keys": 64, "stored": "none"}, OFFICIAL, throughput, True),
     _Comparison(f"{LARGE:,} keys in one question: keys/s / a raw socket's", "bulk", {"keys": LARGE}, RAW_SOCKET,
                 throughput, True),
-    _Comparison("64 keys, at a rate official async keeps up with: its p99 / ours", "tail", {"share": "same"}, OFFICIAL,
-                p99, False),
+    _Comparison("64 keys, at a rate official async keeps up with: its p99 / ours", "tail",
+                {"share": "same", "stored": "all"}, OFFICIAL, p99, False),
+    _Comparison("the same, none stored", "tail", {"share": "same", "stored": "none"}, OFFICIAL, p99, False),
     _Comparison("1 ms away, 1000 callers x 1 key: lookups/s / official async's", "distance",
                 {"round_trip_ms": 1.0, "callers": 1000}, OFFICIAL, throughput, True),
     _Comparison("six pools x 512 pages: mean of SGLang's way / ours", "hybrid",
@@ -94,36 +98,39 @@ def _compare(series: list[Series], comparison: _Comparison) -> Headline | None:
 
 def _sustained(result: Result) -> list[Headline]:
     """The highest rate of the sweep that each kept up with."""
-    rates = {
-        contender: max(
-            (
-                measurement.offered or 0.0
-                for measurement in result.measurements
-                if measurement.scenario == "tail"
-                and measurement.client == contender.label
-                and is_sustained(measurement)
-            ),
-            default=0.0,
-        )
-        for contender in (ENGINE, OFFICIAL)
-    }
-    if not all(rates.values()):
-        return []
-    value = times(rates[ENGINE] / rates[OFFICIAL])
-    return [Headline("64 keys: highest rate kept up with / official async's", value, "", "")]
+    lines = []
+    for stored, text in (("all", "64 keys"), ("none", "64 keys, none stored")):
+        rates = {
+            contender: max(
+                (
+                    measurement.offered or 0.0
+                    for measurement in result.measurements
+                    if measurement.scenario == "tail"
+                    and measurement.load["stored"] == stored
+                    and measurement.client == contender.label
+                    and is_sustained(measurement)
+                ),
+                default=0.0,
+            )
+            for contender in (ENGINE, OFFICIAL)
+        }
+        if all(rates.values()):
+            value = times(rates[ENGINE] / rates[OFFICIAL])
+            lines.append(Headline(f"{text}: highest rate kept up with / official async's", value, "", ""))
+    return lines
 
 
 def _hybrid_round_trips(series: list[Series]) -> list[Headline]:
-    found = select(series, "distance", ENGINE, round_trip_ms=1.0, layout="hybrid")
-    if not found:
-        return []
-    rounds = sorted(p99(measurement) * 1e3 for measurement in found[0].rounds.values())
-    text = "1 ms away, six pools: p99 of a predicted lookup / 1 ms"
-    return [Headline(text, times(found[0].latency.p99 * 1e3), f"{times(rounds[0])} to {times(rounds[-1])}", "")]
+    lines = []
+    for one in select(series, "distance", ENGINE, round_trip_ms=1.0, layout="hybrid"):
+        rounds = sorted(p99(measurement) * 1e3 for measurement in one.rounds.values())
+        text = f"1 ms away, six pools x {one.load['pages']} pages: p99 of a predicted lookup / 1 ms"
+        lines.append(Headline(text, times(statistics.median(rounds)), f"{times(rounds[0])} to {times(rounds[-1])}", ""))
+    return lines
 
 
 def _cpu(series: list[Series]) -> list[Headline]:
-    found = select(series, "callers", ENGINE, callers=1000, keys=1)
+    found = select(series, "callers", ENGINE, callers=1000, keys=1, stored="all")
     if not found:
         return []
     rounds = sorted(map(cpu, found[0].rounds.values()))

@@ -47,7 +47,9 @@ def test_unspelled_keys_look_the_same_on_the_wire(
     runs: list[KeyRun], start: int, stop: int, tenant: str | None
 ) -> None:
     encoder = BatchExistEncoder(tenant)
-    assert encoder.encode(ObjectKeys(runs, 3)[start:stop]) == encoder.encode(spelled(runs)[start:stop])
+    expected = encoder.encode(spelled(runs)[start:stop])
+    assert encoder.encode(ObjectKeys(runs, 3)[start:stop]) == expected
+    assert encoder.encode(ObjectKeys(runs)[start:stop]) == expected  # page hashes of several lengths, or not ASCII
 
 
 @pytest.mark.parametrize(("pages", "around"), [(127, 0), (128, 0), (1, 200), (1, 70_000), (32_768, 0)])

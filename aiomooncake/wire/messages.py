@@ -7,6 +7,7 @@ not know with `invalid_rpc_arguments` and keeps the connection, so asking tells.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from ..errors import InvalidKeyError, LocalProtocolError, RemoteProtocolError
@@ -77,11 +78,11 @@ class BatchExistEncoder:
         if len(keys) == 1 and (body := self._encode_one(keys[0])) is not None:
             return body
         count = len(keys)
-        if isinstance(keys, ObjectKeys) and keys.hash_length is not None:
-            try:
-                return self._encode_unspelled(keys)
-            except UnicodeEncodeError:  # told with the key that it is in
-                return self._encode_any(keys)
+        if isinstance(keys, ObjectKeys):
+            if keys.hash_length is not None:
+                with suppress(UnicodeEncodeError):  # told below, with the key that it is in
+                    return self._encode_unspelled(keys)
+            keys = list(keys)  # spelled once, not at every look
         # Keys of one engine mostly have one length and are ASCII: then the length prefixes are one separator, and
         # a join in C writes the lot. Measured in benchmarks/codec.py.
         try:

@@ -34,3 +34,13 @@ def test_requests_of_one_recorded_step_are_spread_over_it() -> None:
     # Steps are 3 s, give or take a millisecond of the recording.
     assert (arrivals >= recorded - 1e-3).all()
     assert (arrivals < recorded + 0.3 + 1e-3).all()
+
+
+def test_what_was_not_found_is_stored_between_two_recorded_steps() -> None:
+    part = Part(trace=str(TRACE), run="x", layout="hybrid", count=200, warm_up=0, speed=10.0)
+    times = [round(request.timestamp / 3000) for request in part.requests]
+    assert part.pauses() == [number for number in range(1, 200) if times[number] != times[number - 1]]
+    pages = 8 * len(part.requests[5].blocks)
+    assert len(part.new_keys(5, 0)) == 6 * pages
+    assert len(part.new_keys(5, pages - 2)) == 6 * 2
+    assert set(part.new_keys(5, 3)) < set(part.new_keys(5, 0))

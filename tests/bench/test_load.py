@@ -79,3 +79,11 @@ def test_numbers_are_shown_in_three_digits() -> None:
     assert [duration(value) for value in (2.154e-6, 81.3e-6, 0.00542)] == ["2.15 µs", "81.3 µs", "5.42 ms"]
     assert [count(value) for value in (64, 0.5, 3200, 1.5e6)] == ["64", "0.50", "3.20 k", "1.50 M"]
     assert times(19.34) == "19.3x"
+
+
+def test_questions_for_what_is_not_stored_share_no_key_with_the_store() -> None:
+    load = KeyLoad(keys=3, questions=4, stored=4, hit=False)
+    asked = {key for ask in load.asks(Recorder()) for key in ask()}  # type: ignore[attr-defined]
+    assert len(asked) == 4
+    assert asked.isdisjoint(load.stored_keys())
+    assert load.describe()["stored"] == "none"

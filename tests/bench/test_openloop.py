@@ -143,3 +143,52 @@ async def test_a_single_caller_may_block() -> None:
 
     ran = await run_closed_loop([ask], seconds=0.02, warm_up=0.01)
     assert asked == ran.lookups > len(ran.latencies) > 0
+
+
+async def test_at_a_pause_the_clock_stands_still_until_all_before_it_have_ended_and_it_is_over() -> None:
+    order: list[str] = []
+    gate = asyncio.Event()
+
+    def lookup(number: int) -> object:
+        async def ask() -> None:
+            order.append(f"start {number}")
+            if number == 1:
+                await gate.wait()
+            order.append(f"end {number}")
+
+        return ask
+
+    async def pause() -> None:
+        order.append("pause")
+        await anyio.sleep(0.2)
+
+    async with anyio.create_task_group() as group:
+
+        async def open_late() -> None:
+            await anyio.sleep(0.1)  # far behind the time at which the next one is planned
+            assert order == ["start 0", "end 0", "start 1"]
+            gate.set()
+
+        group.start_soon(open_late)
+        ran = await run_open_loop(
+            [lookup(number) for number in range(4)],  # type: ignore[misc]
+            np.array([0.001, 0.002, 0.003, 0.004]),
+            warm_up=0.0,
+            deadline=1.0,
+            pauses=[2],
+            pause=pause,
+        )
+    assert order[2:5] == ["start 1", "end 1", "pause"]
+    assert order[5:] == ["start 2", "end 2", "start 3", "end 3"]
+    assert ran.latencies[1] > 0.08
+    assert max(ran.latencies[2:]) < 0.08  # neither waiting for the others nor the pause is charged to them
+
+
+async def test_a_pause_that_fails_ends_the_run() -> None:
+    async def pause() -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await run_open_loop(
+            [anyio.lowlevel.checkpoint], np.array([0.001, 0.002]), warm_up=0.0, deadline=1.0, pauses=[1], pause=pause
+        )

@@ -230,7 +230,7 @@ def test_every_pure_module_exists() -> None:
 def test_wire_imports_no_loop_no_socket_and_no_clock() -> None:
     wire = [module for module in MODULES.values() if module.part == "wire"]
     seen = {imported for module in wire for imported, _, level, _ in module.imports() if not level}
-    assert seen <= {"__future__", "collections.abc", "hashlib", "struct", "typing"}
+    assert seen <= {"__future__", "collections.abc", "contextlib", "hashlib", "struct", "typing"}
 
 
 def test_importing_the_package_loads_no_extra_and_starts_nothing() -> None:

@@ -350,17 +350,19 @@ async def test_faults_of_every_kind_in_turn_never_give_a_wrong_answer(cluster: S
                 else:
                     proxy.refuse()
                     await proxy.cut()
-                goal = answered + chosen.randrange(20)
+                goal = answered + 5 + chosen.randrange(15)
                 with anyio.move_on_after(0.02):
                     while answered < goal:
                         await anyio.sleep(0.001)
                 proxy.answers.release()
                 proxy.resume()
+                with anyio.fail_after(HANG):
+                    while answered < goal:
+                        await anyio.sleep(0.001)
             ended.set()
         proxy.answers.chunk_size = None
         for key in keys[:20]:
             assert await answer_soon(engine, key) == (key in held)
-    assert answered > 100
 
 
 # ---- the master ---------------------------------------------------------------------------------------------------

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
 
+# Often enough that some lies fall on keys whose state is known, on a machine that answers few questions too.
+_LIE_EVERY = 5
+
 
 async def test_nothing_is_lost_while_everything_fails() -> None:
     report = await run_chaos(8, seed=7)
@@ -25,14 +28,14 @@ async def test_nothing_is_lost_while_everything_fails() -> None:
 
 
 async def test_an_engine_that_lies_now_and_then_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = 0
+    answered = 0
 
     def lying(exists: Callable[..., Any]) -> Callable[..., Any]:
         async def lie(self: am.engine.Engine, key: str, **options: Any) -> bool:
-            nonlocal asked
-            asked += 1
+            nonlocal answered
             found: bool = await exists(self, key, **options)
-            return found is (asked % 50 != 0)
+            answered += 1
+            return found is (answered % _LIE_EVERY != 0)
 
         return lie
 

@@ -54,26 +54,29 @@ def load_trace(path: Path = TRACE) -> list[Request]:
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """The first `count` requests of a trace, `speed` times as fast.
+    """Some requests of a trace in a row, `speed` times as fast.
 
     Attributes:
         trace: Path of the trace.
+        first: Number of the first request.
+        count: How many.
         run: Name of this replay. Different runs share no page, so each starts with an empty store.
         layout: What is stored of a page: a name in `LAYOUTS`.
         warm_up: How many of the requests are not measured.
     """
 
     trace: str
+    first: int
+    count: int
     run: str
     layout: str
-    count: int
     warm_up: int
     speed: float
 
     @property
     def requests(self) -> list[Request]:
         """These requests."""
-        return load_trace(Path(self.trace))[: self.count]
+        return load_trace(Path(self.trace))[self.first : self.first + self.count]
 
     def arrivals(self) -> NDArray[np.float64]:
         """When they come, in seconds from the first."""
@@ -82,7 +85,7 @@ class Part:
         return scaled((np.repeat(steps, sizes) + within) * _STEP, self.speed)
 
     def pauses(self) -> list[int]:
-        """Numbers of the requests before which the pages of those that came earlier are stored."""
+        """Of these requests, the numbers of those before which the pages of those that came earlier are stored."""
         _, first, _ = self._steps()
         later: list[int] = first[1:].tolist()
         return later

@@ -36,12 +36,12 @@ class Progress(Protocol):
 
 def quick_settings(trace: Path = TRACE, pythons: tuple[str, ...] = ()) -> Settings:
     """Everything once or twice, in under a minute: what to expect, not what to publish."""
-    return Settings("quick", 2, 0.2, 0.05, 500, 0.5, 16_384, trace, 80, 128.0, pythons)
+    return Settings("quick", 2, 0.2, 0.05, 500, 0.5, 16_384, trace, 80, 192.0, pythons)
 
 
 def full_settings(trace: Path = TRACE, pythons: tuple[str, ...] = ()) -> Settings:
     """Six rounds of all, with 10,000 samples or more for a p99."""
-    return Settings("full", 6, 1.0, 0.3, 10_500, 10.0, 65_536, trace, 12_031, 128.0, pythons)
+    return Settings("full", 6, 1.0, 0.3, 10_500, 10.0, 65_536, trace, 1_790, 192.0, pythons)
 
 
 async def run_scenarios(names: Sequence[str], settings: Settings, *, command: str, progress: Progress) -> Result:

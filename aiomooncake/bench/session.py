@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..local import LocalCluster
@@ -14,7 +14,7 @@ from .load import PromptLoad
 from .result import Measurement
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
     from pathlib import Path
     from types import TracebackType
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .load import KeyLoad
     from .result import Load, Result
 
-__all__ = ["Session", "Settings", "Site"]
+__all__ = ["Session", "Settings", "Site", "in_turns"]
 
 # Each call of these is one call to the master; the second row counts keys.
 _CALLS = ("master_batch_exist_key_requests_total", "master_exist_key_requests_total")
@@ -43,7 +43,7 @@ class Settings(NamedTuple):
         longest: See `samples`.
         stored: Keys in the store.
         trace: Path of the trace.
-        trace_requests: Requests replayed.
+        trace_requests: Requests replayed in a round.
         trace_speed: How much faster than recorded.
         pythons: Other interpreters to measure the engine in.
     """
@@ -67,10 +67,19 @@ class Site(NamedTuple):
     Attributes:
         cluster: Where it runs, for its counters.
         address: Where it is asked: its own address, or that of a proxy before it.
+        stack: What ends before the master does.
     """
 
     cluster: LocalCluster
     address: str
+    stack: AsyncExitStack
+
+
+def in_turns(contenders: Sequence[Contender], rounds: int) -> Iterator[tuple[int, Contender]]:
+    """So many rounds of all contenders, in both orders by turns."""
+    for number in range(rounds):
+        for contender in contenders if number % 2 == 0 else reversed(contenders):
+            yield number, contender
 
 
 class Session:
@@ -99,7 +108,7 @@ class Session:
         self.say("starting a master")
         await self._stack.__aenter__()
         try:
-            self.site = await self.start_cluster(segment_bytes=1 << 30)
+            self.site = await self._stack.enter_async_context(self.fresh_site(segment_bytes=1 << 30))
             await self.site.cluster.put(page_keys(self.settings.stored))
         except BaseException:
             await self._stack.aclose()
@@ -111,17 +120,23 @@ class Session:
     ) -> None:
         await self._stack.__aexit__(kind, error, traceback)
 
-    async def start_cluster(self, *, segment_bytes: int) -> Site:
-        """Another cluster, which lasts as long as the session."""
-        cluster = await self._stack.enter_async_context(LocalCluster(segment_bytes=segment_bytes))
-        return Site(cluster, cluster.address)
+    @asynccontextmanager
+    async def fresh_site(self, *, segment_bytes: int) -> AsyncIterator[Site]:
+        """A master of its own with nothing stored; it and the load generators that ask it end with the block."""
+        async with LocalCluster(segment_bytes=segment_bytes) as cluster, AsyncExitStack() as stack:
+            site = Site(cluster, cluster.address, stack)
+            try:
+                yield site
+            finally:
+                for key in [key for key in self._generators if key[1] == site.address]:
+                    del self._generators[key]
 
     async def far_site(self, round_trip: float) -> tuple[Site, float]:
         """The master of this session, as far away as said, and the round trip that was really added, in seconds."""
         if self._proxy is None:
             self._proxy = await self._stack.enter_async_context(DelayedMaster(self.site.address))
         added = await self._proxy.set_round_trip(round_trip)
-        return Site(self.site.cluster, self._proxy.address), added
+        return self.site._replace(address=self._proxy.address), added
 
     async def ready(self, contenders: Iterable[Contender], site: Site | None = None) -> None:
         """Start the load generators of these, all at once, as far as they do not run yet."""
@@ -140,7 +155,7 @@ class Session:
         outcomes = await asyncio.gather(*(generator.__aenter__() for generator in generators), return_exceptions=True)
         for contender, generator, outcome in zip(missing, generators, outcomes, strict=True):
             if not isinstance(outcome, BaseException):
-                self._stack.push_async_exit(generator)
+                site.stack.push_async_exit(generator)
                 self._generators[contender, site.address] = generator
                 self._result.clients[contender.label] = contender.text
         for outcome in outcomes:
@@ -152,9 +167,8 @@ class Session:
     ) -> AsyncIterator[tuple[int, Contender]]:
         """Rounds of all contenders, in both orders by turns, with their load generators running."""
         await self.ready(contenders, site)
-        for number in range(self.settings.rounds if rounds is None else rounds):
-            for contender in contenders if number % 2 == 0 else reversed(contenders):
-                yield number, contender
+        for turn in in_turns(contenders, self.settings.rounds if rounds is None else rounds):
+            yield turn
 
     async def measure(
         self,

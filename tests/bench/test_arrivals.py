@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from aiomooncake.bench.arrivals import poisson, scaled
-from aiomooncake.bench.replay import TRACE, Part
+from aiomooncake.bench.replay import TRACE, Part, load_trace
 
 
 def test_poisson_arrivals_have_the_rate_and_the_spread_of_independent_callers() -> None:
@@ -26,18 +26,20 @@ def test_a_trace_is_scaled_in_time_from_its_first_request() -> None:
 
 
 def test_requests_of_one_recorded_step_are_spread_over_it() -> None:
-    part = Part(trace=str(TRACE), run="x", layout="plain", count=500, warm_up=100, speed=10.0)
+    part = Part(trace=str(TRACE), first=1000, count=500, run="x", layout="plain", warm_up=100, speed=10.0)
     arrivals = part.arrivals()
     assert len(arrivals) == 500
     assert (np.diff(arrivals) > 0).all()
+    assert part.requests == load_trace()[1000:1500]
     recorded = np.array([request.timestamp for request in part.requests]) / 10_000
+    recorded -= recorded[0]
     # Steps are 3 s, give or take a millisecond of the recording.
     assert (arrivals >= recorded - 1e-3).all()
     assert (arrivals < recorded + 0.3 + 1e-3).all()
 
 
 def test_what_was_not_found_is_stored_between_two_recorded_steps() -> None:
-    part = Part(trace=str(TRACE), run="x", layout="hybrid", count=200, warm_up=0, speed=10.0)
+    part = Part(trace=str(TRACE), first=0, count=200, run="x", layout="hybrid", warm_up=0, speed=10.0)
     times = [round(request.timestamp / 3000) for request in part.requests]
     assert part.pauses() == [number for number in range(1, 200) if times[number] != times[number - 1]]
     pages = 8 * len(part.requests[5].blocks)

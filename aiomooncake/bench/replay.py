@@ -60,7 +60,6 @@ class Part:
         trace: Path of the trace.
         first: Number of the first request.
         count: How many.
-        run: Name of this replay. Different runs share no page, so each starts with an empty store.
         layout: What is stored of a page: a name in `LAYOUTS`.
         warm_up: How many of the requests are not measured.
     """
@@ -68,7 +67,6 @@ class Part:
     trace: str
     first: int
     count: int
-    run: str
     layout: str
     warm_up: int
     speed: float
@@ -115,4 +113,4 @@ class Part:
         return np.unique(np.rint(times / _STEP), return_index=True, return_counts=True)
 
     def _pages(self, blocks: list[int]) -> list[str]:
-        return [page for block in blocks for page in block_pages(f"{self.run} {block}", BLOCK_PAGES)]
+        return [page for block in blocks for page in block_pages(str(block), BLOCK_PAGES)]

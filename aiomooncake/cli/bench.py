@@ -51,7 +51,7 @@ def bench(
 
     \b
       aiomooncake bench                          under a minute; what to expect
-      aiomooncake bench --full                   half an hour; what to publish
+      aiomooncake bench --full                   about an hour; what to publish
       aiomooncake bench --only tail --only trace
       aiomooncake bench report RESULT.json       make the report again
 

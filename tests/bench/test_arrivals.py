@@ -26,7 +26,7 @@ def test_a_trace_is_scaled_in_time_from_its_first_request() -> None:
 
 
 def test_requests_of_one_recorded_step_are_spread_over_it() -> None:
-    part = Part(trace=str(TRACE), first=1000, count=500, run="x", layout="plain", warm_up=100, speed=10.0)
+    part = Part(trace=str(TRACE), first=1000, count=500, layout="plain", warm_up=100, speed=10.0)
     arrivals = part.arrivals()
     assert len(arrivals) == 500
     assert (np.diff(arrivals) > 0).all()
@@ -39,7 +39,7 @@ def test_requests_of_one_recorded_step_are_spread_over_it() -> None:
 
 
 def test_what_was_not_found_is_stored_between_two_recorded_steps() -> None:
-    part = Part(trace=str(TRACE), first=0, count=200, run="x", layout="hybrid", warm_up=0, speed=10.0)
+    part = Part(trace=str(TRACE), first=0, count=200, layout="hybrid", warm_up=0, speed=10.0)
     times = [round(request.timestamp / 3000) for request in part.requests]
     assert part.pauses() == [number for number in range(1, 200) if times[number] != times[number - 1]]
     pages = 8 * len(part.requests[5].blocks)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import lzma
 import re
 from typing import TYPE_CHECKING
 
@@ -124,3 +125,24 @@ def test_every_scenario_knows_how_long_it_is() -> None:
     for settings in (quick_settings(pythons=("python3",)), full_settings(pythons=("python3",))):
         assert all(scenario.slices(settings) > 0 for scenario in SCENARIOS.values())
         assert settings.rounds % 2 == 0
+
+
+@pytest.mark.parametrize(("requests", "rounds", "replayed"), [(30, 1, 30), (85, 2, 40)])
+def test_a_trace_is_replayed_in_as_many_rounds_as_it_has_requests_for(
+    tmp_path: Path, requests: int, rounds: int, replayed: int
+) -> None:
+    trace = tmp_path / "trace.jsonl"
+    lines = lzma.decompress(TRACE.read_bytes()).splitlines(keepends=True)
+    trace.write_bytes(b"".join(lines[:requests]))
+    progress = Counter()
+
+    async def go() -> Result:
+        settings = TINY._replace(mode="full", rounds=6, trace=trace)
+        return await run_scenarios(["trace"], settings, command="aiomooncake bench", progress=progress)
+
+    result = anyio.run(go)
+    clients = [measurement.client for measurement in result.measurements]
+    assert clients == ["aiomooncake", "whole pools (SGLang)", "whole pools (SGLang)", "aiomooncake"][: 2 * rounds]
+    assert progress.done == progress.steps
+    assert {measurement.load["requests"] for measurement in result.measurements} == {replayed}
+    assert all(measurement.errors == {} for measurement in result.measurements)

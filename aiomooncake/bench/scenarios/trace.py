@@ -33,14 +33,14 @@ _PATIENCE = 5.0
 
 async def _run(session: Session) -> None:
     settings = session.settings
+    count = min(settings.trace_requests, len(load_trace(settings.trace)))
     for number, contender in in_turns(_CONTENDERS, _rounds(settings)):
         part = Part(
             trace=str(settings.trace),
-            first=number * settings.trace_requests,
-            count=settings.trace_requests,
-            run=f"{contender.label} {number}",
+            first=number * count,
+            count=count,
             layout="hybrid",
-            warm_up=round(_WARM_UP * settings.trace_requests),
+            warm_up=round(_WARM_UP * count),
             speed=settings.trace_speed,
         )
         session.say(f"requests {part.first:,} to {part.first + part.count:,} of the trace: {contender.label}")
@@ -94,12 +94,11 @@ def _slices(settings: Settings) -> int:
 SCENARIO = Scenario(
     "trace",
     "A production trace",
-    "Mooncake's conversation trace (FAST'25), faster than recorded, at a rate that both sustain: each request"
-    " looks up its prompt in DeepSeek-V4's six pools. Every turn has a master of its own that starts empty, and"
-    " each round the requests after the last round's. After each step of the trace's clock (3 s as recorded) the"
-    " pages that were not found are stored, in a store that can hold a quarter of all and evicts. The clock stands"
-    " still meanwhile: in production others store, and here that would take both the cores and the master from"
-    " whoever asks.",
+    "Mooncake's conversation trace (FAST'25), faster than recorded: each request looks up its prompt in"
+    " DeepSeek-V4's six pools. Every turn has a master of its own that starts empty, and each round the requests"
+    " after the last round's. After each step of the trace's clock (3 s as recorded) the pages that were not found"
+    " are stored, in a store that can hold a quarter of all and evicts. The clock stands still meanwhile: in"
+    " production others store, and here that would take both the cores and the master from whoever asks.",
     _run,
     _slices,
 )

@@ -7,6 +7,7 @@ import functools
 import gc
 import inspect
 import logging
+import signal
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,15 @@ if TYPE_CHECKING:
 
     P = ParamSpec("P")
     T = TypeVar("T")
+
+
+def pytest_configure() -> None:
+    """Let Ctrl-C interrupt again: a shell starts what it runs in the background with it ignored, and that is inherited.
+
+    The programs that tests start, and then interrupt, would ignore it too.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(

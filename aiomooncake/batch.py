@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .errors import InvalidKeyError, StoreError, fresh
+from .keys import ObjectKeys
 from .reply import HIT, NO_ERRORS, Reply
 from .wire.messages import check_keys
 
@@ -122,15 +123,28 @@ class Batch:
             question, start, count = self._parts[0]
             keys = question.keys if count == len(question.keys) else question.keys[start : start + count]
         elif self._parts:
-            merged = list(keys)
-            for question, start, count in self._parts:
-                merged += question.keys if count == len(question.keys) else question.keys[start : start + count]
-            keys = merged
+            keys = self._merged()
         if dedup and self.waiters > 1:
             keys = self._without_duplicates(keys)
         self.keys = keys
 
+    def _merged(self) -> Sequence[Key]:
+        parts = [
+            question.keys if count == len(question.keys) else question.keys[start : start + count]
+            for question, start, count in self._parts
+        ]
+        if not self._lone_keys and (unspelled := ObjectKeys.joined(parts)) is not None:
+            return unspelled
+        merged = list(self._lone_keys)
+        for part in parts:
+            merged += part
+        return merged
+
     def _without_duplicates(self, keys: Sequence[Key]) -> Sequence[Key]:
+        if isinstance(keys, ObjectKeys):
+            if not keys.repeat():
+                return keys
+            keys = list(keys)
         try:
             if len(set(keys)) == len(keys):
                 return keys

@@ -11,8 +11,8 @@ comes up in the same turn of the loop gathers first, and while every slot is tak
 joins a batch that was sent, so an answer is never older than its question.
 
 Short questions and long ones do not share batches: a short one would wait for a long batch to be served. Long ones
-take turns. Those of some thousand keys are spread over all channels; larger ones leave the last channel of several to
-the others.
+take turns of half a batch. Some thousand keys of them are spread over all channels; larger questions leave the last
+channel of several to the others.
 
 Invariant: a future handed out here ends by an answer, an error, its deadline, or its caller's cancellation; none of
 these concerns any other future.
@@ -54,13 +54,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Coalescer"]
 
-# Keys up to which a question counts as short. Long ones get turns of this many keys when several compete.
+# Keys up to which a question counts as short.
 _SHORT = 128
-# Keys up to which a long question may use every channel, in equal parts: one of 3072 keys took 2.4 ms instead of 3.9
-# when two of the master's threads served it. A short one then waits for at most a part of it. Parts have at least
-# _PART keys: one call of 205 keys took 150 us, and two of half as many 173.
+# Keys up to which long questions use every channel, in equal parts: one of 3072 keys took 2.4 ms instead of 3.9 when
+# two of the master's threads served it. A short one then waits for at most a part of it. Parts have at least _PART
+# keys: one call of 205 keys took 150 us, and two of half as many 173. A question is not cut for less than _CRUMB.
 _WIDE = 4096
 _PART = 256
+_CRUMB = 128
 # Keys whose callers stopped waiting, before it is worth looking for them in the queue.
 _FEW = 64
 # A question finds no place: then it is worth looking for them when they may be more than this part of the queue.
@@ -88,6 +89,9 @@ class Coalescer:
         self._transport = transport
         self._counters = counters
         self._max_batch = config.max_batch_keys
+        # Keys that a long question may have in a batch while others wait: half of it. Most lookups then are served
+        # whole, and in the order in which they came.
+        self._turn = max(_SHORT, config.max_batch_keys // 2)
         self._max_pending = config.max_pending_keys
         self._refuse = config.overload == "raise"
         self._linger = config.linger
@@ -298,24 +302,32 @@ class Coalescer:
         self.pending_keys -= batch.size
         return batch
 
-    def _take_long(self) -> Batch:
+    def _take_long(self, channel: Channel) -> Batch:
         batch = Batch()
         waiting = self._long
-        most = self._max_batch
-        if len(waiting) == 1 and self._is_wide(waiting[0]):
-            most = min(most, max(_PART, -(-len(waiting[0].keys) // max(1, self._transport.open_channels))))
-        while waiting and (room := most - batch.size):
+        most = self._share(channel)
+        while waiting and (room := most - batch.size) >= (_CRUMB if batch.size else 1):
             question = waiting.popleft()
             if question.future.done():
                 taken = question.left
             else:
-                taken = min(room, question.left, _SHORT if waiting else room)
+                taken = min(room, question.left, self._turn if waiting else room)
+                if question.left - taken < _CRUMB and question.left <= self._max_batch - batch.size:
+                    taken = question.left
                 batch.add_part(question, taken)
                 if question.left:
                     waiting.append(question)
             self.pending_keys -= taken
             self._long_keys -= taken
         return batch
+
+    def _share(self, channel: Channel) -> int:
+        """Keys to send on this channel now so that all have as many; a whole batch where there are plenty."""
+        keys = self._long_keys + sum(batch.size for batch in self._flight)
+        if keys > _WIDE or not self._is_wide(self._long[0]):
+            return self._max_batch
+        level = -(-keys // max(1, self._transport.open_channels))
+        return min(self._max_batch, max(_PART, level - channel.outstanding_keys))
 
     def _is_wide(self, question: Question) -> bool:
         return len(question.keys) <= _WIDE
@@ -389,7 +401,7 @@ class Coalescer:
                 if self._long and (self._long_turn or not short):
                     channel = self._channel(bulk=not self._is_wide(self._long[0]))
                 if channel is not None:
-                    batch = self._take_long()
+                    batch = self._take_long(channel)
                     self._long_turn = False
                 elif short and (channel := self._channel(bulk=False)) is not None:
                     batch = self._take_short()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias, overload
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 __all__ = ["Affixes", "KeyRun", "ObjectKeys"]
 
@@ -47,8 +47,15 @@ class KeyRun(NamedTuple):
         if last * size < stop:
             yield KeyRun(self.affixes[: stop - last * size], self.page_hashes[last : last + 1])
 
-    def write(self, hash_length: int, width: int) -> bytearray:
+    def write(self, hash_length: int, width: int) -> bytes | bytearray:
         """See `ObjectKeys.write`."""
+        if len(self.affixes) == 1:
+            [(head, tail)] = self.affixes
+            before, after = head.encode(), tail.encode()
+            before = (len(before) + hash_length + len(after)).to_bytes(width, "little") + before
+            # Latin-1 maps each byte to the character of the same number, and back: a join in C writes the lot.
+            between = (after + before).decode("latin-1")
+            return before + between.join(self.page_hashes).encode("latin-1") + after
         template = bytearray()
         places = []
         for head, tail in self.affixes:
@@ -73,18 +80,32 @@ class ObjectKeys(Sequence[str]):
             all are ASCII: then the keys can be written. None: not so, or not known.
     """
 
-    __slots__ = ("_count", "_runs", "hash_length")
+    __slots__ = ("_count", "hash_length", "runs")
 
     def __init__(self, runs: Sequence[KeyRun], hash_length: int | None = None) -> None:
-        self._runs = runs
+        self.runs = runs
         self._count = sum([len(run.affixes) * len(run.page_hashes) for run in runs])
         self.hash_length = hash_length
+
+    @classmethod
+    def joined(cls, parts: Iterable[object]) -> ObjectKeys | None:
+        """The keys of all parts, one part after the other; None if these are not all keys that can be written alike."""
+        runs: list[KeyRun] = []
+        lengths: set[int | None] = set()
+        for part in parts:
+            if not isinstance(part, ObjectKeys):
+                return None
+            runs += part.runs
+            lengths.add(part.hash_length)
+        if len(lengths) != 1 or None in lengths:
+            return None
+        return cls(runs, lengths.pop())
 
     def __len__(self) -> int:
         return self._count
 
     def __iter__(self) -> Iterator[str]:
-        for run in self._runs:
+        for run in self.runs:
             yield from run.spell()
 
     @overload
@@ -101,13 +122,28 @@ class ObjectKeys(Sequence[str]):
             return list(self)[index]
         return ObjectKeys(list(self._cut(start, stop)), self.hash_length)
 
+    def repeat(self) -> bool:
+        """Whether a page hash stands twice between the same affixes, and so two of the keys are equal.
+
+        Keys that are equal though they are put together otherwise, as "a_" + "b" and "a" + "_b" are, are not seen.
+        """
+        pages: dict[tuple[str, str], set[str]] = {}
+        for run in self.runs:
+            for around in run.affixes:
+                seen = pages.setdefault(around, set())
+                before = len(seen)
+                seen.update(run.page_hashes)
+                if len(seen) < before + len(run.page_hashes):
+                    return True
+        return False
+
     def longest(self) -> int:
         """Bytes of the longest key; only where `hash_length` is known."""
         assert self.hash_length is not None
-        around = [len((head + tail).encode()) for run in self._runs for head, tail in run.affixes]
+        around = [len((head + tail).encode()) for run in self.runs for head, tail in run.affixes]
         return self.hash_length + max(around, default=0)
 
-    def write(self, width: int) -> list[bytearray]:
+    def write(self, width: int) -> list[bytes | bytearray]:
         """The UTF-8 of all keys, each behind its length as `width` bytes, least significant first.
 
         Only where `hash_length` is known, and `width` is enough for `longest`.
@@ -116,11 +152,11 @@ class ObjectKeys(Sequence[str]):
             UnicodeEncodeError: An affix has no UTF-8 form.
         """
         assert self.hash_length is not None
-        return [run.write(self.hash_length, width) for run in self._runs]
+        return [run.write(self.hash_length, width) for run in self.runs]
 
     def _cut(self, start: int, stop: int) -> Iterator[KeyRun]:
         offset = 0
-        for run in self._runs:
+        for run in self.runs:
             size = len(run.affixes) * len(run.page_hashes)
             first, last = max(start - offset, 0), min(stop - offset, size)
             if first < last:

@@ -60,6 +60,10 @@ class FakeChannel:
     def has_room(self) -> bool:
         return len(self.out) < self._slots
 
+    @property
+    def outstanding_keys(self) -> int:
+        return sum(len(call.keys) for call in self.out)
+
     def send(self, call: Call) -> None:
         assert self._transport.serves, "sent on a channel that was not offered"
         assert self.has_room, "sent without a free slot"
@@ -128,7 +132,7 @@ class FakeTransport:
         if not self.serves:
             return None
         free = [channel for channel in (self._bulk_channels if bulk else self._channels) if channel.has_room]
-        return min(free, key=lambda channel: len(channel.out), default=None)
+        return min(free, key=lambda channel: channel.outstanding_keys, default=None)
 
     async def connect(self) -> None:
         if self._away is not None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from aiomooncake.batch import Batch, Question
 from aiomooncake.errors import InvalidKeyError, RpcError, StoreError
+from aiomooncake.keys import KeyRun, ObjectKeys
 from aiomooncake.reply import ERROR, HIT, MISS, Reply
 
 from .fakes import JumpingLoop
@@ -48,6 +49,12 @@ class Filling:
     def part(self, *keys: Any) -> asyncio.Future[Reply]:
         question = self.question(*keys)
         self.batch.add_part(question, len(keys))
+        return question.future
+
+    def pages(self, around: tuple[str, str], *hashes: str) -> asyncio.Future[Reply]:
+        """A part of keys that are not spelled yet."""
+        question = Question(ObjectKeys([KeyRun((around,), hashes)], 1), self._loop.create_future())
+        self.batch.add_part(question, len(hashes))
         return question.future
 
     def seal(self, *, dedup: bool = True) -> Sequence[Key]:
@@ -113,6 +120,44 @@ def test_a_part_of_a_question_asks_only_its_keys(loop: asyncio.AbstractEventLoop
     question.taken = 1
     filling.batch.add_part(question, 3)
     assert list(filling.seal()) == ["b", "c", "d"]
+
+
+def test_keys_that_nobody_spelled_stay_so_when_several_ask(loop: asyncio.AbstractEventLoop) -> None:
+    filling = Filling(loop)
+    first, second = filling.pages(("", "_k"), "a", "b"), filling.pages(("", "_v"), "a", "c", "d")
+    keys = filling.seal()
+    assert isinstance(keys, ObjectKeys)
+    assert list(keys) == ["a_k", "b_k", "a_v", "c_v", "d_v"]
+    filling.batch.answered(say("10E01"))
+    assert first.result() == say("10")
+    assert second.result() == say("E01")
+
+
+def test_a_page_of_several_prompts_is_asked_once(loop: asyncio.AbstractEventLoop) -> None:
+    filling = Filling(loop)
+    first, second = filling.pages(("", "_k"), "a", "b"), filling.pages(("", "_k"), "b", "c", "a")
+    assert list(filling.seal()) == ["a_k", "b_k", "c_k"]
+    filling.batch.answered(say("10E"))
+    assert first.result() == say("10")
+    assert second.result() == say("0E1")
+
+
+def test_a_page_is_asked_as_often_as_it_comes_where_duplicates_are_left(loop: asyncio.AbstractEventLoop) -> None:
+    filling = Filling(loop)
+    first, second = filling.pages(("", "_k"), "a"), filling.pages(("", "_k"), "a")
+    assert list(filling.seal(dedup=False)) == ["a_k", "a_k"]
+    filling.batch.answered(say("10"))
+    assert (first.result(), second.result()) == (say("1"), say("0"))
+
+
+def test_spelled_and_unspelled_keys_share_a_batch(loop: asyncio.AbstractEventLoop) -> None:
+    filling = Filling(loop)
+    lone, pages, plain = filling.lone("b_k"), filling.pages(("", "_k"), "a", "b"), filling.part("c", "a_k")
+    assert list(filling.seal()) == ["b_k", "a_k", "c"]
+    filling.batch.answered(say("01E"))
+    assert lone.result() is False
+    assert pages.result() == say("10")
+    assert plain.result() == say("E1")
 
 
 @pytest.mark.parametrize("dedup", [True, False])

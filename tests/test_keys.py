@@ -41,6 +41,26 @@ def test_a_part_of_them_is_what_it_would_be_of_a_list_and_can_be_cut_again(
     assert part.hash_length == 3
 
 
+@given(st.lists(st.tuples(RUNS, st.integers(0, 20), st.integers(0, 60)), max_size=4))
+def test_those_of_several_questions_are_one_sequence(cuts: list[tuple[list[KeyRun], int, int]]) -> None:
+    parts = [ObjectKeys(runs, 3)[start:stop] for runs, start, stop in cuts]
+    joined = ObjectKeys.joined(parts)
+    if not parts:
+        assert joined is None
+        return
+    assert joined is not None
+    assert list(joined) == [key for part in parts for key in part]
+    assert joined.hash_length == 3
+    for other in (ObjectKeys([], 4), ObjectKeys([]), ["key"]):
+        assert ObjectKeys.joined([*parts, other]) is None
+
+
+@given(RUNS)
+def test_whether_they_repeat_is_known_without_spelling_them(runs: list[KeyRun]) -> None:
+    named = [(around, page) for run in runs for page in run.page_hashes for around in run.affixes]
+    assert ObjectKeys(runs, 3).repeat() == (len(set(named)) < len(named))
+
+
 @settings(deadline=None)
 @given(RUNS, st.integers(0, 20), st.integers(0, 60), st.sampled_from([None, "default", "t" * 300]))
 def test_unspelled_keys_look_the_same_on_the_wire(

@@ -39,6 +39,11 @@ class Call(Protocol):
 class Channel(Protocol):
     """A connection or worker with a free slot."""
 
+    @property
+    def outstanding_keys(self) -> int:
+        """Keys of the calls that were sent on it and not answered yet."""
+        ...
+
     def send(self, call: Call) -> None:
         """Send the call. Its slot is free again before `answered` or `failed` is called.
 

@@ -150,7 +150,13 @@ class _Worker(threading.Thread):
         """How long it has been inside its call, in seconds; 0 outside one."""
         return 0.0 if self._current is None else self._loop.time() - self._since
 
+    @property
+    def outstanding_keys(self) -> int:
+        """See `Channel`."""
+        return 0 if self._current is None else len(self._current.keys)
+
     def send(self, call: Call) -> None:
+        """See `Channel`."""
         check_keys(call.keys)
         self.free = False
         self._since = self._loop.time()

@@ -107,6 +107,67 @@ async def test_long_questions_take_turns() -> None:
     await blocker
 
 
+async def test_a_long_question_of_half_a_batch_is_asked_whole_before_those_that_came_later() -> None:
+    callers = Callers(max_batch_keys=2048)
+    transport = callers.transport
+    tasks: list[asyncio.Task[Any]] = [await callers.start("blocker")]
+    tasks += [await callers.start_many(numbered(1024, f"question {number}")) for number in range(6)]
+    for pair in ((1, 2), (3, 4), (5, 6)):
+        transport.answer()
+        await turn()
+        assert [task.done() for task in tasks] == [True] * pair[0] + [False] * (7 - pair[0])
+        assert transport.out[0].keys == (
+            *numbered(1024, f"question {pair[0] - 1}"),
+            *numbered(1024, f"question {pair[1] - 1}"),
+        )
+    transport.answer_all()
+    await asyncio.gather(*tasks)
+
+
+async def test_long_questions_are_spread_over_the_channels_so_that_all_carry_as_much() -> None:
+    callers = Callers(FakeTransport(channels=2, slots=4))
+    transport = callers.transport
+
+    def carried() -> list[int]:
+        return sorted(sum(len(call.keys) for call in transport.out if call.channel is channel) for channel in channels)
+
+    first = await callers.start_many(numbered(800, "first"))
+    channels = {call.channel for call in transport.out}
+    assert carried() == [400, 400]
+    second, third = (asyncio.create_task(callers.ask(numbered(700, name))) for name in ("second", "third"))
+    await turn()
+    assert carried() == [1100, 1100]
+    assert [len(call.keys) for call in transport.out] == [400, 400, 700, 700]
+    transport.answer_all()
+    await asyncio.gather(first, second, third)
+
+
+async def test_a_large_question_fills_its_batches_to_the_last() -> None:
+    callers = Callers(FakeTransport(channels=3, slots=2), max_batch_keys=2048)
+    task = await callers.start_many(numbered(20_000))
+    callers.transport.answer_all()
+    assert [len(keys) for keys in callers.transport.keys_sent] == [2048] * 9 + [20_000 - 9 * 2048]
+    await task
+
+
+@pytest.mark.parametrize(("keys", "parts"), [(300, [300]), (383, [383]), (384, [256, 128]), (512, [256, 256])])
+async def test_a_question_is_not_cut_for_a_crumb(keys: int, parts: list[int]) -> None:
+    callers = Callers(FakeTransport(channels=2))
+    task = await callers.start_many(numbered(keys))
+    assert [len(call.keys) for call in callers.transport.out] == parts
+    callers.transport.answer_all()
+    await task
+
+
+async def test_no_question_is_begun_with_a_crumb() -> None:
+    callers = Callers(max_batch_keys=1000)
+    blocker = await callers.start("blocker")
+    tasks = [await callers.start_many(numbered(475, name)) for name in "abcdefghijkl"]
+    callers.transport.answer_all()
+    assert [len(keys) for keys in callers.transport.keys_sent] == [1, *[950] * 6]
+    await asyncio.gather(blocker, *tasks)
+
+
 async def test_a_call_of_long_questions_passes_over_one_that_nobody_waits_for() -> None:
     callers = Callers()
     blocker = await callers.start("blocker")

@@ -53,6 +53,9 @@ BUDGETS = {
         peak_bytes=950_000,
     ),
     "hybrid, 512 pages, predicted": Budget(
-        master_calls=2, master_keys=783, python_calls=400, all_calls=1_130, sends=2, receives=4, peak_bytes=190_000
+        master_calls=2, master_keys=783, python_calls=400, all_calls=1_100, sends=2, receives=4, peak_bytes=190_000
+    ),
+    "32 callers, hybrid, 512 pages, predicted": Budget(
+        master_calls=0.5, master_keys=783, python_calls=290, all_calls=830, sends=0.5, receives=0.5, peak_bytes=98_000
     ),
 }

@@ -44,6 +44,9 @@ SCENARIOS = {
     "256 callers, 64 keys": Scenario(KeyLoad(keys=64, questions=256, stored=16_384), 5),
     "one caller, 20,000 keys": Scenario(KeyLoad(keys=20_000, questions=1, stored=16_384), 5),
     "hybrid, 512 pages, predicted": Scenario(PromptLoad(layout="hybrid", prompts=1, pages=512, hit=256), 20),
+    "32 callers, hybrid, 512 pages, predicted": Scenario(
+        PromptLoad(layout="hybrid", prompts=32, pages=512, hit=256), 3
+    ),
 }
 
 
@@ -82,7 +85,8 @@ async def measure(scenario: Scenario, cluster: SharedCluster) -> Budget:
         with counting() as counts:
             await run()
         after = await cluster.metrics()
-        peak = await peak_bytes(run)
+        # What is learnt may pile up for some turns of the loop on a busy machine: the least of several.
+        peak = min([await peak_bytes(run) for _ in range(3)])
     lookups = len(asks) * scenario.times
     return Budget(
         master_calls=(after[_CALLS] - before[_CALLS]) / lookups,
